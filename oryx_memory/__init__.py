@@ -1,0 +1,48 @@
+"""The long-term memory of AI agents, in files that people can read and git can track."""
+
+from oryx_memory.changes import Change, Copy, Snapshot
+from oryx_memory.entry import Entry, Retirement, Scope
+from oryx_memory.errors import (
+    FileProblem,
+    LockTimeout,
+    NoAgent,
+    NothingFound,
+    NoWorkspace,
+    OryxMemoryError,
+    OryxMemoryWarning,
+    Refused,
+    RejectedInput,
+    SettingsError,
+    UnsafeName,
+)
+from oryx_memory.retention import Policy
+from oryx_memory.settings import Settings
+from oryx_memory.stores import LongTermMemoryStore, open_memory
+from oryx_memory.window import Memory
+from oryx_memory.workspace import Workspace
+
+__all__ = [
+    "Change",
+    "Copy",
+    "Entry",
+    "FileProblem",
+    "LockTimeout",
+    "LongTermMemoryStore",
+    "Memory",
+    "NoAgent",
+    "NoWorkspace",
+    "NothingFound",
+    "OryxMemoryError",
+    "OryxMemoryWarning",
+    "Policy",
+    "Refused",
+    "RejectedInput",
+    "Retirement",
+    "Scope",
+    "Settings",
+    "SettingsError",
+    "Snapshot",
+    "UnsafeName",
+    "Workspace",
+    "open_memory",
+]

@@ -1,0 +1,5 @@
+"""`python -m oryx_memory`: the same as `oryx-memory`."""
+
+from oryx_memory.cli.main import oryx_memory
+
+oryx_memory()

@@ -1,0 +1,170 @@
+"""The programs `oryx` and `oryx-memory`, and the one place where errors become messages and exit codes.
+
+A command's module is imported when that command runs, and no other.
+"""
+
+import os
+import sys
+import warnings
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+from typer.exceptions import Abort, TyperException
+
+from oryx_memory.cli.output import flush, one_visible_line, prepare_streams, tell
+from oryx_memory.errors import OryxMemoryError, OryxMemoryWarning
+
+_MODULES = {
+    "init": "place",
+    "append": "write",
+    "load": "read",
+    "recall": "read",
+    "list": "read",
+    "show": "read",
+    "edit": "write",
+    "move": "write",
+    "forget": "write",
+    "restore": "write",
+    "export": "read",
+    "clean": "upkeep",
+    "stats": "upkeep",
+    "agents": "place",
+    "path": "place",
+    "config": "place",
+    "completion": "place",
+}
+_ALIASES = {"search": "recall"}
+
+
+class MemoryGroup(TyperGroup):
+    """The commands of `oryx memory`, each imported when it is asked for."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = dict.fromkeys(_MODULES)  # type: ignore[assignment]  # names only: what suggestions are made from
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_MODULES)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        name = _ALIASES.get(cmd_name, cmd_name)
+        module = _MODULES.get(name)
+        if module is None:
+            return None
+        from importlib import import_module
+
+        app: typer.Typer = import_module(f"oryx_memory.cli.{module}").app
+        return typer.main.get_group(app).commands[name]
+
+
+def _plain_typer(**attributes: Any) -> typer.Typer:
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **attributes)
+
+
+memory = _plain_typer(cls=MemoryGroup, invoke_without_command=True)
+_top = _plain_typer(no_args_is_help=True)
+_top.add_typer(memory, name="memory")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"oryx-memory {version('oryx-memory')}")
+        raise typer.Exit
+
+
+_Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+]
+
+
+@_top.callback()
+def _oryx(version: _Version = False) -> None:
+    """Tools for OryxOS agents."""
+
+
+@memory.callback()
+def _memory(
+    ctx: typer.Context,
+    root: Annotated[
+        str | None, typer.Option(help="The .oryxos folder or the folder that holds it.", show_default=False)
+    ] = None,
+    version: _Version = False,
+) -> None:
+    """The long-term memory of AI agents, in files that people can read and git can track.
+
+    Without a command: an overview of the workspace.
+    """
+    if ctx.invoked_subcommand is None:
+        from oryx_memory.cli.place import overview
+
+        overview(root)
+    elif root is not None:
+        raise typer.BadParameter(f"options stand after the command: oryx memory {ctx.invoked_subcommand} --root {root}")
+
+
+def oryx() -> NoReturn:
+    """Run `oryx`."""
+    _run(_top, "oryx")
+
+
+def oryx_memory() -> NoReturn:
+    """Run `oryx-memory`."""
+    _run(memory, "oryx-memory")
+
+
+def _run(app: typer.Typer, program: str) -> NoReturn:
+    has_input = prepare_streams()
+    if not has_input:
+        sys.stdin = None  # as Python leaves it; commands tell that it is closed
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("always", OryxMemoryWarning)
+    if f"_{program.replace('-', '_').upper()}_COMPLETE" in os.environ:
+        from typer._completion_classes import completion_init  # private; typer<0.29 is pinned, and a test runs it
+
+        completion_init()
+    sys.exit(_exit_code(app, program))
+
+
+def _exit_code(app: typer.Typer, program: str) -> int:
+    try:
+        result = app(prog_name=program, standalone_mode=False)
+        flush()
+        return result if isinstance(result, int) else 0
+    except OryxMemoryError as error:
+        return _fail(str(error), error.exit_code)
+    except TyperException as error:
+        return _usage(error, program)
+    except (Abort, KeyboardInterrupt):
+        return _fail("interrupted", 130)
+    except OSError as error:
+        return _fail(f"{error.filename or 'standard output'}: {str(error.strerror or error).lower()}", 3)
+    except Exception as error:  # a traceback would be a bug shown to a person; ORYX_DEBUG shows it to us
+        if os.environ.get("ORYX_DEBUG"):
+            raise
+        return _fail(f"internal error, please report it: {type(error).__name__}: {error} (ORYX_DEBUG=1 shows more)", 3)
+
+
+def _usage(error: TyperException, program: str) -> int:
+    ctx = getattr(error, "ctx", None)
+    where = ctx.command_path if ctx else program
+    if type(error).__name__ == "NoArgsIsHelpError" and ctx:
+        print(ctx.get_help())
+        return 2
+    return _fail(f"{error.format_message().rstrip('.')} (see {where} --help)", error.exit_code)
+
+
+def _fail(message: str, code: int) -> int:
+    tell(f"oryx: {message}")
+    try:
+        flush()
+    except OSError:
+        pass
+    return code
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    if issubclass(category, OryxMemoryWarning):
+        tell(f"oryx: warning: {one_visible_line(str(message))}")

@@ -1,0 +1,245 @@
+"""What the commands share: their common options, and Here, which they open.
+
+`memory_command` registers a function whose first parameter is a Here; the common options are added to its own.
+"""
+
+import functools
+import inspect
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from oryx_memory import settings, stores, workspace
+from oryx_memory.cli.output import Output
+from oryx_memory.errors import NoWorkspace, RejectedInput
+from oryx_memory.settings import Settings
+from oryx_memory.stores import LongTermMemoryStore
+from oryx_memory.workspace import Workspace
+
+
+class Here:
+    """Where a command works: its options, the workspace, the agent and the output. Opens things when asked."""
+
+    def __init__(
+        self,
+        *,
+        root: Path | None,
+        user: bool,
+        agent: str | None,
+        backend: str | None,
+        json: bool,
+        quiet: bool,
+        lock_timeout: float,
+    ) -> None:
+        if user and (agent or root):
+            raise RejectedInput("--user names the global memory of ~/.oryxos; leave out --agent and --root")
+        self.out = Output(json=json, quiet=quiet)
+        self.agent = None if user else agent or os.environ.get("ORYX_AGENT") or None
+        self.given_root = root
+        self._user = user
+        self._backend = backend
+        self._lock_timeout = lock_timeout
+
+    @functools.cached_property
+    def workspace(self) -> Workspace:
+        """The workspace that was named, or the nearest one."""
+        if self._user:
+            home = os.path.expanduser("~")
+            if not os.path.isabs(home):
+                raise NoWorkspace("--user needs a home directory, and there is none")
+            return workspace.named(Path(home))
+        root = self.given_root or os.environ.get("ORYXOS_ROOT")
+        return workspace.named(Path(root)) if root else workspace.discover()
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        """The settings that count here."""
+        return settings.load(self.workspace.root, os.environ, {"backend": self._backend})
+
+    def store(self, agent: str | None = None, *, create: bool = False) -> LongTermMemoryStore:
+        """The memory of the agent; without `create` the agent must exist."""
+        agent = agent or self.agent
+        store = stores.open(self.workspace, self.settings, agent, lock_timeout=self._lock_timeout)
+        if not create:
+            self.workspace.require_agent(store.agent)
+        return store
+
+    def names(self, all_agents: bool) -> list[str | None]:
+        """The agents that a command is about."""
+        if not all_agents:
+            return [self.agent]
+        if self.agent:
+            raise RejectedInput("--all-agents and --agent exclude each other")
+        return [None, *self.workspace.agents()]
+
+    def time(self, text: str) -> datetime:
+        """A moment as a person writes it, as local wall-clock time. Raises RejectedInput."""
+        try:
+            moment = datetime.fromisoformat(text.strip())
+        except ValueError:
+            raise RejectedInput(f"not a time: {text!r}; write 2026-07-22 or '2026-07-22 09:30:00'") from None
+        if moment.tzinfo is None:
+            return moment
+        zone = None
+        if name := self.settings["time.zone"]:
+            from zoneinfo import ZoneInfo
+
+            zone = ZoneInfo(name)
+        return moment.astimezone(zone).replace(tzinfo=None)
+
+    def since(self, text: str | None) -> datetime | None:
+        """A moment, or a span before now such as 7d."""
+        if text is None:
+            return None
+        from oryx_memory.retention import parse_span
+
+        try:
+            span = parse_span(text)
+        except RejectedInput:
+            return self.time(text)
+        return stores.local_clock(self.settings["time.zone"])() - span
+
+
+def title(agent: str | None) -> str:
+    """An agent as messages name it."""
+    return agent or "the global memory"
+
+
+def for_agent(agent: str | None) -> str:
+    """The option that names an agent in a command to type."""
+    return f" -a {agent}" if agent else ""
+
+
+def one_text(words: list[str] | None, what: str) -> str | None:
+    """The one text of a command line, or None. Raises RejectedInput that shows the quoted command for several."""
+    if not words:
+        return None
+    if len(words) == 1:
+        return words[0]
+    typed = sys.argv[1:]
+    for word in words:
+        if word in typed:
+            typed.remove(word)
+    program = os.path.basename(sys.argv[0]) if sys.argv[0] else "oryx"
+    command = " ".join([program, *map(shlex.quote, typed), shlex.quote(" ".join(words))])
+    raise RejectedInput(f"expected one {what}, got {len(words)} words; quote it: {command}")
+
+
+def _complete_agents(ctx: typer.Context, incomplete: str) -> list[str]:
+    try:
+        names = Here(**_common(ctx.params)).workspace.agents()
+    except Exception:  # completion must never print or fail
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_live(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Ids of live entries, with the start of their content."""
+    return _complete_ids(ctx, incomplete, retired=False)
+
+
+def complete_retired(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Ids of retired entries, with the start of their content."""
+    return _complete_ids(ctx, incomplete, retired=True)
+
+
+def _complete_ids(ctx: typer.Context, incomplete: str, *, retired: bool) -> list[tuple[str, str]]:
+    try:
+        snapshot = Here(**_common(ctx.params)).store().read(retired=retired)
+    except Exception:  # completion must never print or fail
+        return []
+    entries = snapshot.retired if retired else snapshot.core + snapshot.archival
+    from oryx_memory.cli.output import one_visible_line
+
+    found = ((entry.id, one_visible_line(entry.content)[:60].replace(":", " ")) for entry in reversed(entries))
+    return [item for item in found if item[0].startswith(incomplete)][:50]
+
+
+def _common(params: dict[str, Any]) -> dict[str, Any]:
+    defaults = {
+        "root": None,
+        "user": False,
+        "agent": None,
+        "backend": None,
+        "json": False,
+        "quiet": False,
+        "lock_timeout": 10.0,
+    }
+    return {name: params.get(name) or default for name, default in defaults.items()}
+
+
+Root = Annotated[
+    Path | None,
+    typer.Option(help="The .oryxos folder or the folder that holds it. [env: ORYXOS_ROOT]", show_default=False),
+]
+User = Annotated[bool, typer.Option("--user", help="The global memory of ~/.oryxos.")]
+Agent = Annotated[
+    str | None,
+    typer.Option(
+        "--agent",
+        "-a",
+        "--profile",
+        help="The agent; the global memory without it. [env: ORYX_AGENT]",
+        show_default=False,
+        autocompletion=_complete_agents,
+    ),
+]
+Backend = Annotated[str | None, typer.Option(help="The backend. [env: ORYX_MEMORY_BACKEND]", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No talk, no echo; warnings and errors stay.")]
+LockTimeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for another writer.")]
+
+_COMMON = [
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    for name, default, annotation in (
+        ("agent", None, Agent),
+        ("root", None, Root),
+        ("user", False, User),
+        ("backend", None, Backend),
+        ("json", False, Json),
+        ("quiet", False, Quiet),
+        ("lock_timeout", 10.0, LockTimeout),
+    )
+]
+
+
+class MemoryCommand(TyperCommand):
+    """A command whose texts may begin with a dash and a blank, as a bullet does."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            return super().parse_args(ctx, args)
+        takes_value = {opt for param in self.params if not getattr(param, "is_flag", True) for opt in param.opts}
+        rest: list[str] = []
+        bullets: list[str] = []
+        for number, arg in enumerate(args):
+            is_bullet = len(arg) > 1 and arg[0] == "-" and arg[1].isspace()
+            (bullets if is_bullet and not (number and args[number - 1] in takes_value) else rest).append(arg)
+        return super().parse_args(ctx, [*rest, "--", *bullets] if bullets else rest)
+
+
+def memory_command(app: typer.Typer, name: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command on `app`: a function of a Here and its own parameters."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        own = list(inspect.signature(function).parameters.values())[1:]
+
+        @functools.wraps(function)
+        def command(**params: Any) -> None:
+            common = {parameter.name: params.pop(parameter.name) for parameter in _COMMON}
+            function(Here(**common), **params)
+
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + _COMMON
+        command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        app.command(name, cls=MemoryCommand)(command)
+        return function
+
+    return register

@@ -1,0 +1,191 @@
+"""Commands about the place: the overview, init, agents, path, config, completion."""
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from oryx_memory import stores, workspace
+from oryx_memory.cli.options import Here, memory_command, title
+from oryx_memory.cli.output import table
+from oryx_memory.errors import NoWorkspace, OryxMemoryError
+
+app = typer.Typer(rich_markup_mode=None)
+config = typer.Typer(rich_markup_mode=None, help="Show the settings.")
+app.add_typer(config, name="config")
+
+
+class Shell(StrEnum):
+    """Shells that completion is made for."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def overview(root: str | None) -> None:
+    """What `oryx memory` prints without a command."""
+    here = Here(
+        root=Path(root) if root else None,
+        user=False,
+        agent=None,
+        backend=None,
+        json=False,
+        quiet=False,
+        lock_timeout=10,
+    )
+    out = here.out
+    try:
+        place = here.workspace
+    except NoWorkspace as error:
+        if root or os.environ.get("ORYXOS_ROOT"):
+            raise
+        out.talk(str(error))
+        out.talk("help: oryx memory --help")
+        raise typer.Exit(error.exit_code) from error
+    rows = _counts(here, [None, *place.agents()])
+    out.rows([("workspace", str(place.root)), ("backend", here.settings["backend"])])
+    if out.fancy:
+        out.render(table(("memory", "core", "archival", "retired", ""), rows, right={1: True, 2: True, 3: True}))
+    else:
+        out.rows(row[:4] for row in rows)
+    out.talk("next: oryx memory append -a NAME 'a text', oryx memory recall -a NAME WORD, oryx memory --help")
+
+
+def _counts(here: Here, agents: list[str | None]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = []
+    for agent in agents:
+        about = here.workspace.agent_title(agent) if agent else "shared by all agents of this workspace"
+        try:
+            now = stores.open(here.workspace, here.settings, agent).read(retired=True)
+            rows.append((agent or "(global)", str(len(now.core)), str(len(now.archival)), str(len(now.retired)), about))
+        except OryxMemoryError as error:
+            here.out.warn(f"oryx: {title(agent)}: {error}")
+            rows.append((agent or "(global)", "?", "?", "?", about))
+    return rows
+
+
+@memory_command(app)
+def init(here: Here) -> None:
+    """Make a workspace in the current folder, or in --root; overwrites nothing, adds what is missing.
+
+    \b
+      oryx memory init
+    """
+    root = here.given_root
+    try:
+        folder = Path(os.path.abspath(root)) if root else Path(os.getcwd())
+    except OSError as error:
+        raise NoWorkspace("the working directory is gone; name a folder with --root PATH") from error
+    made = list(workspace.initialise(folder))
+    for path in made:
+        here.out.data(str(path))
+    here.out.talk("next: oryx memory append -a NAME 'a text'" if made else f"nothing to add: {folder} has it all")
+
+
+@memory_command(app)
+def agents(here: Here) -> None:
+    """List the agents: on a terminal with counts, piped one name a line.
+
+    \b
+      oryx memory agents
+    """
+    names: list[str | None] = [*here.workspace.agents()]
+    if here.out.json:
+        counts = _counts(here, [None, *names])
+        keys = ("core", "archival", "retired")
+        here.out.object(
+            [
+                {
+                    "agent": agent,
+                    **{key: int(n) if n.isdigit() else None for key, n in zip(keys, row[1:4], strict=True)},
+                    "about": row[4],
+                }
+                for agent, row in zip([None, *names], counts, strict=True)
+            ]
+        )
+    elif here.out.fancy:
+        here.out.render(
+            table(("agent", "core", "archival", "retired", ""), _counts(here, names), right={1: True, 2: True, 3: True})
+        )
+    else:
+        here.out.rows([name] for name in names if name)
+    if not names:
+        here.out.talk(f"no agents in {here.workspace.agents_dir}; append -a NAME makes one")
+
+
+@memory_command(app)
+def path(
+    here: Here, retired: Annotated[bool, typer.Option("--retired", help="The retired file instead.")] = False
+) -> None:
+    """Print the path of the agent's MEMORY.md, which may not exist yet.
+
+    \b
+      $EDITOR "$(oryx memory path -a ops)"
+    """
+    file = here.workspace.memory_file(here.store().agent)
+    here.out.data(str(file.with_name(f"{file.stem}.retired{file.suffix}") if retired else file))
+
+
+@memory_command(config)
+def show(here: Here) -> None:
+    """Show each setting, its value and where it came from.
+
+    \b
+      oryx memory config show
+    """
+    settings = here.settings
+    if here.out.json:
+        here.out.object(
+            {key: {"value": _plain(value), "source": settings.sources[key]} for key, value in settings.values.items()}
+        )
+        return
+    rows = [(key, _shown(value), settings.sources[key]) for key, value in settings.values.items()]
+    if here.out.fancy:
+        here.out.render(table(("setting", "value", "from"), rows))
+    else:
+        here.out.rows(rows)
+
+
+@config.callback()
+def _config() -> None:
+    """Show the settings."""
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print a completion script for a shell; edits nothing.
+
+    \b
+      eval "$(oryx memory completion bash)"
+      oryx memory completion fish > ~/.config/fish/completions/oryx.fish
+    """
+    from typer._completion_shared import get_completion_script  # private; typer<0.29 is pinned, and a test runs it
+
+    program = _program()
+    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+    print(get_completion_script(prog_name=program, complete_var=variable, shell=shell.value))
+
+
+def _program() -> str:
+    name = os.path.basename(sys.argv[0])
+    return name if name in ("oryx", "oryx-memory") else "oryx"
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else _shown(value)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    from oryx_memory.retention import span_text
+
+    return span_text(value)

@@ -1,0 +1,293 @@
+"""Commands that show a memory: load, recall, list, show, export."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from oryx_memory import changes
+from oryx_memory.cli.options import Here, complete_live, for_agent, memory_command, one_text, title
+from oryx_memory.cli.output import entries_text, entry_object, visible
+from oryx_memory.entry import Entry, Scope
+from oryx_memory.errors import NothingFound, RejectedInput
+from oryx_memory.matching import Keyword
+from oryx_memory.window import chars
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+class Mode(StrEnum):
+    """How recall searches."""
+
+    KEYWORD = "keyword"
+    RANKED = "ranked"
+
+
+class Format(StrEnum):
+    """What export writes."""
+
+    MD = "md"
+    JSONL = "jsonl"
+
+
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", help="Only entries with this tag; may be repeated.", show_default=False)
+]
+Since = Annotated[
+    str | None, typer.Option(help="Only from this time on: 2026-07-22, or 7d for the last 7 days.", show_default=False)
+]
+Until = Annotated[str | None, typer.Option(help="Only before this time.", show_default=False)]
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The newest N, in order.", show_default=False)]
+OneScope = Annotated[Scope | None, typer.Option(help="Only this section.", show_default=False)]
+
+
+@memory_command(app)
+def load(
+    here: Here,
+    scope: OneScope = None,
+    max_chars: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="The window, in characters; by default [archival] max_chars, 4000.", show_default=False
+        ),
+    ] = None,
+    full: Annotated[bool, typer.Option("--full", help="All of archival, no window.")] = False,
+) -> None:
+    """Print what a model is given: core whole, and the newest archival entries that fit in the window.
+
+    \b
+    What is left out is counted on standard error.
+      oryx memory load -a ops
+    """
+    if full and max_chars:
+        raise RejectedInput("--full and --max-chars exclude each other")
+    store = here.store()
+    memory = store.load(max_chars=None if full else max_chars or here.settings["archival.max_chars"])
+    limit = here.settings["core.max_chars"]
+    if (size := chars(memory.core)) > limit:
+        here.out.warn(f"core has {size:,} characters, more than [core] max_chars {limit:,}; nothing was cut")
+    if here.out.json:
+        here.out.object(
+            {
+                "agent": store.agent,
+                "core": [entry_object(entry, store.agent) for entry in memory.core],
+                "archival": [entry_object(entry, store.agent) for entry in memory.window],
+                "outside": memory.outside,
+                "cut": memory.cut,
+                "text": str(memory),
+            }
+        )
+    elif scope is None:
+        here.out.data(str(memory))
+    elif text := memory.section(scope):
+        here.out.data(text)
+    if scope is not Scope.CORE and (memory.outside or memory.cut):
+        parts = [f"{entries_text(memory.outside, 'older archival')}"] if memory.outside else []
+        parts += [f"{memory.cut:,} characters of the newest one"] if memory.cut else []
+        here.out.talk(f"left out: {' and '.join(parts)}; oryx memory load{for_agent(store.agent)} --full shows all")
+
+
+@memory_command(app)
+def recall(
+    here: Here,
+    query: Annotated[list[str] | None, typer.Argument(metavar="QUERY", show_default=False)] = None,
+    mode: Annotated[
+        Mode | None, typer.Option(help="How to search; by default [recall] mode, keyword.", show_default=False)
+    ] = None,
+    limit: Limit = None,
+    since: Since = None,
+    until: Until = None,
+    tag: Tags = None,
+    count: Annotated[bool, typer.Option("--count", help="Print the number of entries only.")] = False,
+    all_agents: Annotated[
+        bool, typer.Option("--all-agents", help="Search every agent; lines are led by the agent and a tab.")
+    ] = False,
+) -> None:
+    """Print the archival entries that contain QUERY, in order of the file.
+
+    \b
+    Case, width and accents' encoding do not matter; % and _ are text. Exit code 1 if there is none.
+      oryx memory recall -a ops 复核
+      oryx memory recall -a ops 'uv' || oryx memory append -a ops 'Use uv, not pip'
+    """
+    keyword = one_text(query, "query")
+    if keyword is None:
+        raise RejectedInput("nothing to look for: give a QUERY")
+    if (mode or here.settings["recall.mode"]) == Mode.RANKED:
+        raise RejectedInput("ranked recall is not there yet in this version; use --mode keyword")
+    start, end = here.since(since), here.since(until)
+    found: list[tuple[str | None, list[Entry]]] = []
+    for agent in here.names(all_agents):
+        store = here.store(agent)
+        hits = _filtered(store.recall_by_keyword(keyword), tag, start, end)
+        found.append((store.agent, hits[-limit:] if limit else hits))
+    total = sum(len(hits) for _, hits in found)
+    if count:
+        here.out.data(str(total))
+    elif all_agents:
+        _across_agents(here, found)
+    elif total or here.out.json:
+        here.out.entries(found[0][1], found[0][0])
+    if not total:
+        filtered = bool(tag or start or end)
+        raise NothingFound(_nothing(here, keyword, all_agents=all_agents, filtered=filtered))
+
+
+@memory_command(app, "list")
+def list_(
+    here: Here,
+    scope: OneScope = None,
+    tag: Tags = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = None,
+    retired: Annotated[bool, typer.Option("--retired", help="The retired entries instead, oldest first.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Lead each line with its id and a tab.")] = False,
+) -> None:
+    """List entries in order of the file.
+
+    \b
+    On a terminal with their ids; piped, exactly the stored lines.
+      oryx memory list -a ops --scope core
+      oryx memory list -a ops --retired
+    """
+    store = here.store()
+    snapshot = store.read(retired=retired)
+    entries: Iterable[Entry] = snapshot.retired if retired else snapshot.core + snapshot.archival
+    chosen = _filtered(
+        [entry for entry in entries if scope in (None, entry.scope)], tag, here.since(since), here.since(until)
+    )
+    chosen = chosen[-limit:] if limit else chosen
+    if retired and here.out.fancy and not here.out.json:
+        _show_retired(here, chosen)
+    elif ids and not here.out.json and not here.out.fancy:
+        for entry in chosen:
+            here.out.data(f"{entry.id}\t{entry.raw}")
+    else:
+        here.out.entries(chosen, store.agent, ids=True)
+
+
+@memory_command(app)
+def show(here: Here, reference: Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_live)]) -> None:
+    """Show one entry, live or else retired.
+
+    \b
+    ID is an id, 4 or more of its first digits, or ^key; of several with a key the newest counts.
+      oryx memory show -a ops a701
+    """
+    store = here.store()
+    snapshot = store.read(retired=True)
+    try:
+        found = changes.find(list(snapshot.live()), reference)
+    except NothingFound:
+        found = changes.find(list(snapshot.out()), reference)
+    entry = max(found, key=lambda copy: copy.entry.time or datetime.min).entry
+    if here.out.json or not here.out.fancy:
+        here.out.entry(entry, store.agent)
+        return
+    fields = [
+        ("id", entry.id),
+        ("agent", title(store.agent)),
+        ("section", entry.scope.value),
+        ("time", str(entry.time or "-")),
+        ("type", entry.type),
+    ]
+    fields += [("tags", " ".join(entry.tags))] if entry.tags else []
+    fields += [("key", entry.key)] if entry.key else []
+    if entry.retired:
+        fields.append(("retired", f"{entry.retired.time}: {entry.retired.reason}; run {entry.retired.run}"))
+    from rich.text import Text
+
+    here.out.render(*(Text(f"{name:8}", style="dim").append(visible(value), style="default") for name, value in fields))
+    here.out.data(f"\n{entry.content}")
+
+
+@memory_command(app)
+def export(
+    here: Here,
+    format: Annotated[Format, typer.Option(help="md: a MEMORY.md; jsonl: one JSON object a line.")] = Format.MD,
+    retired: Annotated[bool, typer.Option("--retired", help="The retired entries too (jsonl).")] = False,
+) -> None:
+    """Write the whole memory to standard output.
+
+    \b
+      oryx memory export -a ops > ops.md
+      oryx memory export -a ops --format jsonl | head -1
+    """
+    store = here.store()
+    if format is Format.JSONL:
+        for entry in store.export(retired=retired):
+            here.out.object(entry_object(entry, store.agent))
+        return
+    if retired:
+        raise RejectedInput("a MEMORY.md has no place for retired entries; use --format jsonl with --retired")
+    sections: dict[Scope, list[str]] = {scope: [scope.heading] for scope in Scope}
+    for entry in store.export():
+        sections[entry.scope].append(entry.raw)
+    here.out.data("\n\n".join("\n".join(lines) for lines in sections.values()))
+
+
+def _filtered(
+    entries: list[Entry], tags: list[str] | None, since: datetime | None, until: datetime | None
+) -> list[Entry]:
+    wanted = {tag.removeprefix("#") for tag in tags or ()}
+    if not (wanted or since or until):
+        return entries
+
+    def fits(entry: Entry) -> bool:
+        if not wanted.issubset(entry.tags):
+            return False
+        time = entry.time if since or until else None
+        return not (since or until) or (
+            time is not None and (since is None or time >= since) and (until is None or time < until)
+        )
+
+    return [entry for entry in entries if fits(entry)]
+
+
+def _across_agents(here: Here, found: list[tuple[str | None, list[Entry]]]) -> None:
+    if here.out.json:
+        here.out.object([entry_object(entry, agent) for agent, hits in found for entry in hits])
+        return
+    for agent, hits in found:
+        for entry in hits:
+            here.out.data(f"{agent or '(global)'}\t{entry.raw}")
+
+
+def _nothing(here: Here, keyword: str, *, all_agents: bool, filtered: bool) -> str:
+    if all_agents:
+        return f"no archival entry of any agent contains {keyword!r}{' within these limits' if filtered else ''}"
+    store = here.store()
+    message = f"no archival entry of {title(store.agent)} contains {keyword!r}"
+    if filtered:
+        message += " within these limits"
+    wanted = Keyword(keyword)
+    in_core = sum(wanted.matches(entry.text) for entry in store.read().core)
+    if in_core:
+        does = "does" if in_core == 1 else "do"
+        message += f"; {entries_text(in_core, 'core')} {does}: oryx memory list{for_agent(store.agent)} --scope core"
+    return message
+
+
+def _show_retired(here: Here, entries: list[Entry]) -> None:
+    from oryx_memory.cli.output import table
+
+    here.out.render(
+        table(
+            ("id", "retired", "from", "reason", "run", "entry"),
+            [
+                (
+                    entry.id,
+                    f"{entry.retired.time:%Y-%m-%d %H:%M}",
+                    entry.scope.value,
+                    entry.retired.reason,
+                    entry.retired.run,
+                    entry.raw,
+                )
+                for entry in entries
+                if entry.retired
+            ],
+        )
+    )

@@ -1,0 +1,108 @@
+"""What `clean` would retire: a Policy and its plan.
+
+Only archival entries with a time are ever planned for; hand-written ones leave by `forget` alone. Core is never
+touched. A plan that would take more than `max_share` of a memory raises Refused: a wrong clock empties nothing.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from oryx_memory.changes import Change, Copy, Retire, Snapshot
+from oryx_memory.errors import Refused, RejectedInput
+
+GUARDED_FROM = 20  # archival entries; smaller memories may be cleaned to any share
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class TooMuch(Refused):
+    """A clean-up would retire more than `max_share` of a memory; `change` is what it would have done."""
+
+    def __init__(self, change: Change, total: int, max_share: float, now: datetime) -> None:
+        self.change = change
+        super().__init__(
+            f"refused: {len(change.retire):,} of {total:,} archival entries would be retired, more than max_share "
+            f"{max_share:g}; nothing was retired. Check the clock (it says {now:%Y-%m-%d %H:%M}) and the rules, "
+            "then use --force or raise [clean] max_share"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When an archival entry is retired. Ages are time spans, `keep_chars` counts code points of text joined by
+    newlines, `keep_entries` entries; None means no such rule. `purge_retired` destroys retired entries of that age.
+    """
+
+    older_than: timedelta | None = None
+    keep_chars: int | None = None
+    keep_entries: int | None = None
+    dedupe: bool = True
+    purge_retired: timedelta | None = None
+    max_share: float = 0.5
+    force: bool = False
+
+    def plan(self, snapshot: Snapshot, now: datetime) -> Change:
+        """What to retire and purge at `now` (local wall-clock time). Raises TooMuch unless `force`."""
+        reasons: dict[int, str] = {}
+        entries = snapshot.archival
+        timed = sorted((time, index) for index, entry in enumerate(entries) if (time := entry.time) is not None)
+        if self.dedupe:
+            first: dict[str, int] = {}
+            for index in sorted(index for _, index in timed):
+                if first.setdefault(entries[index].content, index) != index:
+                    reasons[index] = "duplicate"
+        if self.older_than is not None:
+            limit = _before(now, self.older_than)
+            for time, index in timed:
+                if time < limit:
+                    reasons.setdefault(index, f"older than {span_text(self.older_than)}")
+        left = [index for _, index in timed if index not in reasons]
+        if self.keep_entries is not None:
+            for index in left[: max(0, len(left) - self.keep_entries)]:
+                reasons[index] = f"over {self.keep_entries} entries"
+            left = [index for index in left if index not in reasons]
+        if self.keep_chars is not None:
+            total = sum(len(entry.text) + 1 for index, entry in enumerate(entries) if index not in reasons) - 1
+            for index in left:
+                if total <= self.keep_chars:
+                    break
+                total -= len(entries[index].text) + 1
+                reasons[index] = f"over {self.keep_chars} characters"
+        retire = tuple(Retire(Copy(index, entries[index]), reasons[index]) for index in sorted(reasons))
+        change = Change(retire=retire, purge=self._old_retired(snapshot, now))
+        if len(entries) >= GUARDED_FROM and len(retire) > self.max_share * len(entries) and not self.force:
+            raise TooMuch(change, len(entries), self.max_share, now)
+        return change
+
+    def _old_retired(self, snapshot: Snapshot, now: datetime) -> tuple[Copy, ...]:
+        if self.purge_retired is None:
+            return ()
+        limit = _before(now, self.purge_retired)
+        young = {entry.text for entry in snapshot.retired if entry.retired and entry.retired.time >= limit}
+        return tuple(copy for copy in snapshot.out() if copy.entry.text not in young)
+
+
+def _before(now: datetime, span: timedelta) -> datetime:
+    try:
+        return now - span
+    except OverflowError:
+        return datetime.min
+
+
+def parse_span(text: str) -> timedelta:
+    """A time span such as `90d`, `12h`, `30m`, `2w`. Raises RejectedInput."""
+    number, unit = text[:-1], text[-1:]
+    try:
+        if unit in _UNITS and number.isascii() and number.isdigit():
+            return timedelta(**{_UNITS[unit]: int(number)})
+    except OverflowError:
+        pass
+    raise RejectedInput(f"not a time span: {text!r}; write a number and m, h, d or w, such as 90d")
+
+
+def span_text(span: timedelta) -> str:
+    """A time span as `parse_span` reads it, in the largest of d, h, m that fits."""
+    minutes = int(span.total_seconds() // 60)
+    for unit, size in (("d", 1440), ("h", 60)):
+        if minutes and minutes % size == 0:
+            return f"{minutes // size}{unit}"
+    return f"{minutes}m"

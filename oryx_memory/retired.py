@@ -1,0 +1,117 @@
+"""MEMORY.retired.md: what left a memory, record by record, and which of it is still out.
+
+Append-only: a record is the entry's stored lines with a marker at the end of the first line. No record is ever
+edited; a restore adds one. What stands in MEMORY.md is live whatever is written here ("live wins"), so a writer
+that dies between the record and the change of MEMORY.md has lost nothing and needs no repair.
+
+The marker (format of this project, its last two parts only where they are not 0 and 1):
+` <!-- oryx: retired 2026-08-01T02:00:00 from archival: duplicate; run 20260801T020000-1; live 1; gap 1; lines 2 -->`
+`live` counts the copies of the text in MEMORY.md after that step, `gap` the blank lines directly above the entry
+when it left (so that it can return to its place), `lines` the lines of the entry.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from oryx_memory.document import decode
+from oryx_memory.entry import Entry, Retirement, Scope
+
+_MARKER = " <!-- oryx: "
+_RECORD = re.compile(
+    r"(retired|restored) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) (?:from|to) (core|archival)"
+    r"(?:: (.*))?; run (\S+); live (\d+)(?:; gap (\d+))?(?:; lines (\d+))? -->[ \t]*",
+    re.ASCII,
+)
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
+_LINE_END = re.compile(rb"(?:\r\n|\r|\n)?\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record: an entry left its memory (`out`) or came back. `stored` are the entry's bytes as they stood,
+    `start` and `end` the record's byte offsets in the file, `gap` the blank lines that stood above the entry.
+    """
+
+    entry: Entry
+    out: bool
+    live: int
+    gap: int
+    stored: bytes
+    start: int
+    end: int
+
+    @property
+    def run(self) -> str:
+        """The run that wrote the record."""
+        assert self.entry.retired is not None
+        return self.entry.retired.run
+
+
+def record(stored: bytes, scope: Scope, why: Retirement, *, out: bool, live: int, gap: int = 0) -> bytes:
+    """The bytes of a record. `stored`: the entry's whole lines; a missing last line end becomes LF."""
+    lines = [match.group() for match in _LINE.finditer(stored)]
+    first_end = _LINE_END.search(lines[0])
+    assert first_end is not None
+    first = lines[0][: first_end.start()]
+    marker = f"{_MARKER}{'retired' if out else 'restored'} {why.time.isoformat(timespec='seconds')} "
+    marker += f"{'from' if out else 'to'} {scope.value}{f': {why.reason}' if out else ''}; run {why.run}; live {live}"
+    marker += f"; gap {gap}" * (gap > 0) + f"; lines {len(lines)}" * (len(lines) > 1) + " -->"
+    whole = first + marker.encode() + (first_end.group() or b"\n") + b"".join(lines[1:])
+    return whole if whole[-1] in b"\r\n" else whole + b"\n"
+
+
+def parse(data: bytes) -> list[Record]:
+    """The records of a retired file, in order. Lines that are no record are passed over; they stay in the file."""
+    records: list[Record] = []
+    lines = list(_LINE.finditer(data))
+    number = 0
+    while number < len(lines):
+        match = lines[number]
+        line = match.group()
+        number += 1
+        at = line.rfind(_MARKER.encode())
+        end_at = _LINE_END.search(line)
+        if at < 0 or end_at is None:
+            continue
+        marker = _RECORD.fullmatch(line[at + len(_MARKER) : end_at.start()].decode(errors="replace"))
+        if marker is None:
+            continue
+        kind, time, scope, reason, run, live, gap, count = marker.groups()
+        more = int(count or 1) - 1
+        if number + more > len(lines):
+            continue  # a torn record: its entry is still live
+        rest = b"".join(following.group() for following in lines[number : number + more])
+        stored = line[:at] + end_at.group() + rest
+        end = lines[number + more - 1].end()
+        number += more
+        try:
+            why = Retirement(datetime.fromisoformat(time), reason or "", run)
+        except ValueError:
+            continue
+        entry = Entry(decode(stored), Scope(scope), why)
+        records.append(Record(entry, kind == "retired", int(live), int(gap or 0), stored, match.start(), end))
+    return records
+
+
+def outstanding(records: Iterable[Record], live: Mapping[str, int]) -> list[Record]:
+    """The records whose copies are still out, in the order of the file.
+
+    `live` counts the copies of each text in MEMORY.md. Copies still out = retired - restored - what came back
+    without a record (copies live now over the `live` of the newest record), never below 0; the newest come back first.
+    """
+    stacks: dict[str, list[Record]] = {}
+    newest: dict[str, Record] = {}
+    for item in records:
+        text = item.entry.text
+        newest[text] = item
+        stack = stacks.setdefault(text, [])
+        if item.out:
+            stack.append(item)
+        elif stack:
+            stack.pop()
+    for text, stack in stacks.items():
+        returned = max(0, live.get(text, 0) - newest[text].live)
+        del stack[max(0, len(stack) - returned) :]
+    return sorted((item for stack in stacks.values() for item in stack), key=lambda item: item.start)

@@ -1,0 +1,80 @@
+"""One agent's memory in one backend: the contract, and `open`, which picks the backend by the settings."""
+
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oryx_memory.stores.base import (
+    CleanReport,
+    Clock,
+    LongTermMemoryStore,
+    MigrationReport,
+    RecallCapability,
+    Stats,
+)
+
+if TYPE_CHECKING:
+    from oryx_memory.settings import Settings
+    from oryx_memory.workspace import Workspace
+
+__all__ = [
+    "CleanReport",
+    "Clock",
+    "LongTermMemoryStore",
+    "MigrationReport",
+    "RecallCapability",
+    "Stats",
+    "local_clock",
+    "open",
+    "open_memory",
+]
+
+
+def open(
+    workspace: "Workspace",
+    settings: "Settings",
+    agent: str | None = None,
+    clock: Clock | None = None,
+    *,
+    lock_timeout: float = 10.0,
+) -> LongTermMemoryStore:
+    """The memory of `agent` (None: the global one). Opens no file yet.
+
+    `clock` gives the local wall-clock time (default: now in `[time] zone`); `lock_timeout` is in seconds.
+    Raises UnsafeName, or with `[agents] unsafe = "global"` takes the global memory for such a name.
+    """
+    from oryx_memory.errors import UnsafeName
+    from oryx_memory.stores.markdown import MarkdownStore
+
+    try:
+        workspace.memory_file(agent)
+    except UnsafeName:
+        if settings["agents.unsafe"] != "global":
+            raise
+        agent = None
+    return MarkdownStore(workspace, agent, clock or local_clock(settings["time.zone"]), lock_timeout=lock_timeout)
+
+
+def local_clock(zone: str = "") -> Clock:
+    """A clock that gives the wall-clock time of an IANA zone, or of the system for an empty name."""
+    if not zone:
+        return datetime.now
+    from zoneinfo import ZoneInfo
+
+    here = ZoneInfo(zone)
+    return lambda: datetime.now(here).replace(tzinfo=None)
+
+
+def open_memory(
+    agent: str | None = None, *, root: "str | os.PathLike[str] | None" = None, lock_timeout: float = 10.0
+) -> LongTermMemoryStore:
+    """The memory of `agent` (None: the global one) in the workspace `root`, or in the nearest one upward from here.
+
+    `root` is a `.oryxos` folder or the folder that holds it. Settings come from its files and the environment.
+    Raises NoWorkspace, SettingsError, UnsafeName.
+    """
+    from oryx_memory import settings, workspace
+
+    place = workspace.discover() if root is None else workspace.named(Path(root))
+    return open(place, settings.load(place.root, os.environ), agent, lock_timeout=lock_timeout)

@@ -1,0 +1,226 @@
+"""The contract that every backend keeps: four primitives, and seven methods written once over them.
+
+Each of the seven is a command of `oryx memory`. A backend overrides one for speed only; the contract suite in
+`tests/` runs the same tests over every backend.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from oryx_memory.changes import Change, Plan, Snapshot, supersede
+from oryx_memory.entry import Entry, Scope
+from oryx_memory.matching import Keyword
+from oryx_memory.window import MAX_CHARS, Memory, chars, load
+
+if TYPE_CHECKING:
+    from oryx_memory.retention import Policy
+
+Clock = Callable[[], datetime]
+
+
+class RecallCapability(StrEnum):
+    """How a backend can search."""
+
+    KEYWORD = "keyword"
+    HYBRID_BUILTIN = "hybrid_builtin"
+    DELEGATED = "delegated"
+
+
+@dataclass(frozen=True, slots=True)
+class CleanReport:
+    """What a clean-up did, or with `dry_run` would do; `before` counts the archival entries that it found."""
+
+    agent: str | None
+    change: Change
+    before: int
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """What `migrate_to` copied, or with `dry_run` would copy: entries live and retired, and those already there."""
+
+    live: int
+    retired: int
+    present: int
+    dry_run: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """Figures of a memory. Characters are code points of text joined by newlines; times are local.
+
+    `days` counts archival entries by ISO date, oldest first; `duplicates` are timed archival entries whose content
+    stood before.
+    """
+
+    core: int
+    core_chars: int
+    archival: int
+    archival_chars: int
+    window: int
+    window_chars: int
+    retired: int
+    untimed: int
+    duplicates: int
+    oldest: datetime | None
+    newest: datetime | None
+    days: dict[str, int] = field(default_factory=dict)
+    tags: dict[str, int] = field(default_factory=dict)
+    keys: int = 0
+
+
+class LongTermMemoryStore(ABC):
+    """One agent's long-term memory. `agent` is None for the global memory; `verbatim` says that text is kept
+    exactly; `clock` gives local wall-clock time.
+    """
+
+    recall_capability: RecallCapability = RecallCapability.KEYWORD
+    verbatim: bool = True
+
+    def __init__(self, agent: str | None, clock: Clock) -> None:
+        self.agent = agent
+        self.clock = clock
+
+    # The primitives.
+
+    @abstractmethod
+    def read(self, *, retired: bool = False) -> Snapshot:
+        """The whole memory at one moment, with its retired entries if asked. Raises FileProblem."""
+
+    @abstractmethod
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Add entries at the end of their sections, in order; durable on return. Raises FileProblem, LockTimeout."""
+
+    @abstractmethod
+    def edit(self, plan: Plan, *, dry_run: bool = False) -> Change:
+        """Call `plan` with the current state, retired entries included, under the lock, and apply the Change that
+        it gives; an empty one writes nothing. Returns the Change as it was applied, with its run.
+
+        What `plan` raises passes through, and nothing is changed then. Raises FileProblem, LockTimeout.
+        """
+
+    @abstractmethod
+    def stamp(self) -> str | None:
+        """A text that differs when `read(retired=True)` would; None if the backend cannot tell."""
+
+    # The seven methods.
+
+    def append(
+        self,
+        content: str,
+        scope: Scope = Scope.ARCHIVAL,
+        *,
+        time: datetime | None = None,
+        tags: Iterable[str] = (),
+        key: str | None = None,
+        if_new: bool = False,
+    ) -> Entry:
+        """Remember one text, and return its entry as stored; durable on return.
+
+        `time` is local wall-clock time (default: now). `key` retires every live timed entry with that key in the
+        change that adds the new one. `if_new`: where a live entry of the section has equal content, that one is
+        returned and nothing is written. Raises RejectedInput, FileProblem, LockTimeout.
+        """
+        entry = Entry.new(content, scope, time=time or self.clock(), tags=tags, key=key)
+        if key is None and not if_new:
+            self.add((entry,))
+            return entry
+        present: list[Entry] = []
+
+        def plan(now: Snapshot) -> Change:
+            change = supersede(entry, key, if_new=if_new)(now)
+            if not change:
+                present.extend(old for old in now.section(scope) if old.content == entry.content)
+            return change
+
+        self.edit(plan)
+        return present[0] if present else entry
+
+    def load(self, *, max_chars: int | None = MAX_CHARS) -> Memory:
+        """What a model is given: core whole and the window of at most `max_chars` code points (None: all)."""
+        snapshot = self.read()
+        return load(snapshot.core, reversed(snapshot.archival), len(snapshot.archival), max_chars)
+
+    def recall_by_keyword(self, keyword: str) -> list[Entry]:
+        """The archival entries whose text has the keyword in it, in stored order; see `matching`.
+
+        Raises RejectedInput for an empty or blank keyword.
+        """
+        wanted = Keyword(keyword)
+        return [entry for entry in self.read().archival if wanted.matches(entry.text)]
+
+    def export(self, *, retired: bool = False) -> Iterator[Entry]:
+        """Every live entry, core first, then the retired ones if asked."""
+        snapshot = self.read(retired=retired)
+        yield from snapshot.core
+        yield from snapshot.archival
+        yield from snapshot.retired
+
+    def migrate_to(self, target: "LongTermMemoryStore", *, dry_run: bool = False) -> MigrationReport:
+        """Copy what `target` lacks: it ends with each id at least as often as here, live and retired counted
+        together. Nothing of its own is removed or revived, and a second run adds nothing.
+
+        An entry that is retired here is added there and retired at once, for the same reason.
+        """
+        here = self.read(retired=True)
+        report: list[MigrationReport] = []
+
+        def plan(there: Snapshot) -> Change:
+            held = Counter(entry.text for part in (there.core, there.archival, there.retired) for entry in part)
+            add: list[Entry] = []
+            counts = [0, 0]
+            for number, part in enumerate((here.core, here.archival, here.retired)):
+                for entry in part:
+                    if held[entry.text] > 0:
+                        held[entry.text] -= 1
+                    else:
+                        counts[number == 2] += 1
+                        add.append(entry)
+            total = len(here.core) + len(here.archival) + len(here.retired)
+            report.append(MigrationReport(counts[0], counts[1], total - len(add), dry_run))
+            return Change(add=tuple(add))
+
+        target.edit(plan, dry_run=dry_run)
+        return report[-1]
+
+    def clean(self, policy: "Policy", *, dry_run: bool = False) -> CleanReport:
+        """Retire what the policy says, of archival only. Raises TooMuch where that is more than `max_share`."""
+        before = 0
+
+        def plan(now: Snapshot) -> Change:
+            nonlocal before
+            before = len(now.archival)
+            return policy.plan(now, self.clock())
+
+        return CleanReport(self.agent, self.edit(plan, dry_run=dry_run), before, dry_run)
+
+    def stats(self) -> Stats:
+        """Figures of the whole memory."""
+        snapshot = self.read(retired=True)
+        memory = load(snapshot.core, reversed(snapshot.archival), len(snapshot.archival), MAX_CHARS)
+        archival = snapshot.archival
+        timed = [(time, entry) for entry in archival if (time := entry.time) is not None]
+        times = sorted(time for time, _ in timed)
+        live = snapshot.core + archival
+        return Stats(
+            core=len(snapshot.core),
+            core_chars=chars(snapshot.core),
+            archival=len(archival),
+            archival_chars=chars(archival),
+            window=len(memory.window),
+            window_chars=memory.window_chars,
+            retired=len(snapshot.retired),
+            untimed=sum(entry.time is None for entry in live),
+            duplicates=len(timed) - len({entry.content for _, entry in timed}),
+            oldest=times[0] if times else None,
+            newest=times[-1] if times else None,
+            days=dict(Counter(time.date().isoformat() for time in times)),
+            tags=dict(Counter(tag for entry in live for tag in entry.tags).most_common()),
+            keys=len({entry.key for entry in live if entry.key}),
+        )

@@ -1,0 +1,314 @@
+"""The markdown backend: MEMORY.md, its retired file beside it, and the lock that guards both.
+
+An append reads the file for its headings and adds one line at the end; everything else goes through one rewrite.
+Retiring writes the record first and MEMORY.md second, restoring the other way round: what stands in MEMORY.md is
+live, so a writer that is killed in between has neither lost nor doubled anything.
+"""
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+from oryx_memory import files
+from oryx_memory.changes import Change, Copy, Plan, Snapshot
+from oryx_memory.document import (
+    Layout,
+    Located,
+    MemoryDocument,
+    Splice,
+    around,
+    backwards,
+    decode,
+    piece,
+    scan,
+    spans,
+)
+from oryx_memory.entry import Entry, Retirement, Scope
+from oryx_memory.errors import OryxMemoryWarning
+from oryx_memory.matching import Keyword
+from oryx_memory.retired import Record, outstanding, parse, record
+from oryx_memory.stores.base import Clock, LongTermMemoryStore
+from oryx_memory.window import MAX_CHARS, Memory, load
+from oryx_memory.workspace import Workspace
+
+
+class MarkdownStore(LongTermMemoryStore):
+    """One agent's MEMORY.md."""
+
+    def __init__(self, workspace: Workspace, agent: str | None, clock: Clock, *, lock_timeout: float = 10.0) -> None:
+        super().__init__(agent, clock)
+        self.workspace = workspace
+        self.path = workspace.memory_file(agent)
+        self.lock_timeout = lock_timeout
+
+    @property
+    def retired_path(self) -> Path:
+        """MEMORY.retired.md, beside the file that MEMORY.md is or links to."""
+        path = self._target()
+        return files.resolve(path.with_name(f"{path.stem}.retired{path.suffix}"), self.workspace.root)
+
+    def stamp(self) -> str:
+        return f"{files.stamp(self._target())} {files.stamp(self.retired_path)}"
+
+    def read(self, *, retired: bool = False) -> Snapshot:
+        document = MemoryDocument(self._data())
+        self._warn_of_invalid(document.data)
+        snapshot = Snapshot(document.entries(Scope.CORE), document.entries(Scope.ARCHIVAL))
+        return self._with_retired(snapshot)[0] if retired else snapshot
+
+    def _with_retired(self, live: Snapshot) -> tuple[Snapshot, list[Record], list[Record]]:
+        """The snapshot with its retired entries, their records, and all records of the retired file."""
+        records = parse(files.read(self.retired_path) or b"")
+        out = outstanding(records, Counter(copy.entry.text for copy in live.live()))
+        return replace(live, retired=tuple(item.entry for item in out)), out, records
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        self.workspace.create_agent(self.agent)
+        with self._lock() as lock:
+            self._append(lock, entries)
+
+    def edit(self, plan: Plan, *, dry_run: bool = False) -> Change:
+        if dry_run or not self.workspace.has_agent(self.agent):
+            change = plan(self.read(retired=True))
+            if dry_run or not change:
+                return change
+            self.workspace.create_agent(self.agent)
+        with self._lock() as lock:
+            return _Rewrite(self, lock, plan).run()
+
+    def recall_by_keyword(self, keyword: str) -> list[Entry]:
+        wanted = Keyword(keyword)
+        data = self._data()
+        body = scan((data,)).body(Scope.ARCHIVAL)
+        hits: list[Entry] = []
+        done = 0
+        for at in wanted.places(data, *body) if body else ():
+            if at < done:
+                continue
+            place = around(data, at, *body) if body else None
+            if place:
+                entry = Entry(decode(data[place.start : place.end]))
+                if wanted.matches(entry.text):
+                    hits.append(entry)
+                done = place.end
+        self._warn_of_invalid(b"" if all("\ufffd" not in hit.raw for hit in hits) else data)
+        return hits
+
+    def load(self, *, max_chars: int | None = MAX_CHARS) -> Memory:
+        document = MemoryDocument(self._data())
+        data = document.data
+        body = document.layout.body(Scope.ARCHIVAL) or (0, 0)
+        starts: list[int] = []
+
+        def newest_first() -> Iterator[Entry]:
+            for place in backwards(data, *body):
+                starts.append(place.start)
+                yield document.entry(place, Scope.ARCHIVAL)
+
+        memory = load(document.entries(Scope.CORE), newest_first(), 0, max_chars)
+        if "\ufffd" in str(memory):
+            self._warn_of_invalid(data)
+        if shown := len(memory.window):
+            memory = replace(memory, outside=sum(1 for _ in spans(data, body[0], starts[shown - 1])))
+        return memory
+
+    def _append(self, lock: files.Lock, entries: Sequence[Entry]) -> None:
+        path = self._target()
+        for scope in Scope:
+            new = [entry for entry in entries if entry.scope is scope]
+            if not new:
+                continue
+            left = files.append(lock, path, partial(_pieces, new), partial(_tail, scope))
+            if left:
+                files.replace(lock, path, partial(_added, scope, left))
+
+    def _target(self) -> Path:
+        return files.resolve(self.path, self.workspace.root)
+
+    def _lock(self) -> files.Lock:
+        path = self._target()
+        return files.Lock(self.workspace.lock_file(path), (path, self.retired_path), self.lock_timeout)
+
+    def _data(self) -> bytes:
+        data = files.read(self._target()) or b""
+        if b"<<<<<<< " in data and scan((data,)).conflict:
+            files.warn_of_conflict(self.path)
+        return data
+
+    def _warn_of_invalid(self, data: bytes) -> None:
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            line = 1 + len(re.findall(rb"\r\n|\r|\n", data[: error.start]))
+            warnings.warn(
+                OryxMemoryWarning(f"{self.path}:{line}: invalid UTF-8, shown as \ufffd; the file keeps its bytes"),
+                stacklevel=3,
+            )
+
+
+class _Rewrite:
+    """One edit of a memory under its lock: plan, records, MEMORY.md, and what comes after it.
+
+    The plan is made again where a program without the lock changed the file meanwhile; records that an earlier round
+    has written are not written twice.
+    """
+
+    def __init__(self, store: MarkdownStore, lock: files.Lock, plan: Plan) -> None:
+        self.store = store
+        self.lock = lock
+        self.plan = plan
+        self.now = store.clock().replace(microsecond=0)
+        self.change = Change()
+        self.recorded: Counter[tuple[str, str]] = Counter()
+        self.copies: Counter[str] = Counter()  # of each text, live, after the change
+        self.drop: set[str] = set()  # texts whose records go
+
+    def run(self) -> Change:
+        path, retired_path = self.store._target(), self.store.retired_path
+        files.replace(self.lock, path, self._new_content)
+        change = self.change
+        if change.add and not _rewrites(change):
+            self.store._append(self.lock, [entry for entry in change.add if entry.retired is None])
+        if change.restore:
+            self._write_records(
+                ((entry.text, "restored"), self._record(stored, entry, "", out=False))
+                for entry, stored, _ in self.restored
+            )
+        if self.drop:
+            files.replace(self.lock, retired_path, partial(_without, frozenset(self.drop)))
+        return change
+
+    def _new_content(self, data: bytes) -> bytes:
+        document = MemoryDocument(data)
+        live = Snapshot(document.entries(Scope.CORE), document.entries(Scope.ARCHIVAL))
+        snapshot, out, records = self.store._with_retired(live)
+        change = self.plan(snapshot)
+        if not change:
+            self.change = change
+            return data
+        self.change = change = replace(change, run=_new_run(self.now, {item.run for item in records}))
+        self.copies = _copies_after(snapshot, change)
+        self.restored = [(copy.entry, out[copy.at].stored, out[copy.at].gap) for copy in change.restore]
+        named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
+        still_out = Counter(item.entry.text for item in out)
+        self.drop = {text for copy in change.purge if named[text := copy.entry.text] == still_out[text]}
+        if change.add:
+            self.store.workspace.create_agent(self.store.agent)
+        self._write_records(self._records_of_leaving(document, change))
+        return self._rewritten(document, change) if _rewrites(change) else data
+
+    def _records_of_leaving(self, document: MemoryDocument, change: Change) -> Iterator[tuple[tuple[str, str], bytes]]:
+        leaving = [(item.copy, item.reason) for item in change.retire] + [(item.copy, "edited") for item in change.edit]
+        places = _Places(document)
+        for copy, reason in leaving:
+            place = places[copy]
+            gap = document.blank_lines_above(place, copy.entry.scope)
+            stored = document.data[place.start : place.end]
+            yield (copy.entry.text, reason), self._record(stored, copy.entry, reason, out=True, gap=gap)
+        for entry in change.add:
+            if entry.retired:
+                live = self.copies[entry.text]
+                made = record(piece(entry, b"\n"), entry.scope, entry.retired, out=True, live=live)
+                yield (entry.text, entry.retired.reason), made
+
+    def _record(self, stored: bytes, entry: Entry, reason: str, *, out: bool, gap: int = 0) -> bytes:
+        why = Retirement(self.now, reason, self.change.run)
+        return record(stored, entry.scope, why, out=out, live=self.copies[entry.text], gap=gap)
+
+    def _write_records(self, records: Iterable[tuple[tuple[str, str], bytes]]) -> None:
+        before = self.recorded.copy()
+        new = []
+        for key, made in records:
+            if before[key] > 0:
+                before[key] -= 1
+            else:
+                self.recorded[key] += 1
+                new.append(made)
+        if new:
+            files.append(self.lock, self.store.retired_path, lambda _: new, _at_the_end)
+
+    def _rewritten(self, document: MemoryDocument, change: Change) -> bytes:
+        places = _Places(document)
+        gone = [item.copy for item in change.retire] + [item.copy for item in change.move]
+        gone += [copy for copy in change.purge if copy.entry.retired is None]
+        splices = [Splice(*places[copy], b"") for copy in gone]
+        for item in change.edit:
+            place = places[item.copy]
+            old = document.data[place.start : place.end]
+            line_end = old[len(old.rstrip(b"\r\n")) :]
+            splices.append(Splice(*place, piece(item.new, document.layout.newline).rstrip(b"\r\n") + line_end))
+        moved = [(item.to, document.whole_lines(places[item.copy])) for item in change.move]
+        document = MemoryDocument(document.spliced(splices))
+        for scope in Scope:
+            pieces = [lines for to, lines in moved if to is scope]
+            pieces += [document.piece(new) for new in change.add if new.scope is scope and new.retired is None]
+            if pieces:
+                document = MemoryDocument(document.spliced([document.addition(scope, pieces)]))
+            if back := [item for item in self.restored if item[0].scope is scope]:
+                document = MemoryDocument(document.spliced(document.restoration(scope, back)))
+        return document.data
+
+
+class _Places:
+    """Where the live copies of a plan stand in the document that the plan was made for."""
+
+    def __init__(self, document: MemoryDocument) -> None:
+        self._document = document
+        self._sections: dict[Scope, list[Located]] = {}
+
+    def __getitem__(self, copy: Copy) -> Located:
+        scope = copy.entry.scope
+        if scope not in self._sections:
+            self._sections[scope] = list(self._document.located(scope))
+        return self._sections[scope][copy.at]
+
+
+def _rewrites(change: Change) -> bool:
+    """Whether a change needs more than appending lines to MEMORY.md."""
+    live_purge = any(copy.entry.retired is None for copy in change.purge)
+    return bool(change.edit or change.move or change.retire or change.restore or live_purge)
+
+
+def _copies_after(snapshot: Snapshot, change: Change) -> Counter[str]:
+    copies = Counter(copy.entry.text for copy in snapshot.live())
+    copies.subtract(item.copy.entry.text for item in change.retire)
+    copies.subtract(item.copy.entry.text for item in change.edit)
+    copies.subtract(copy.entry.text for copy in change.purge if copy.entry.retired is None)
+    copies.update(item.new.text for item in change.edit)
+    copies.update(copy.entry.text for copy in change.restore)
+    copies.update(entry.text for entry in change.add if entry.retired is None)
+    return copies
+
+
+def _new_run(now: datetime, known: set[str]) -> str:
+    number = 1
+    while (run := f"{now:%Y%m%dT%H%M%S}-{number}") in known:
+        number += 1
+    return run
+
+
+def _pieces(entries: Sequence[Entry], newline: bytes) -> list[bytes]:
+    return [piece(entry, newline) for entry in entries]
+
+
+def _tail(scope: Scope, layout: Layout, lines: bytes) -> bytes | None:
+    return layout.tail(scope, lines)
+
+
+def _at_the_end(layout: Layout, lines: bytes) -> bytes:
+    return (layout.newline if layout.size and layout.last_byte not in (b"\n", b"\r") else b"") + lines
+
+
+def _added(scope: Scope, pieces: Sequence[bytes], data: bytes) -> bytes:
+    document = MemoryDocument(data)
+    return document.spliced([document.addition(scope, pieces)])
+
+
+def _without(texts: frozenset[str], data: bytes) -> bytes:
+    document = MemoryDocument(data)
+    return document.spliced(Splice(item.start, item.end, b"") for item in parse(data) if item.entry.text in texts)

@@ -1,0 +1,219 @@
+"""Where the files of a workspace are: finding `.oryxos`, the folders of its agents, what people wrote there.
+
+Reading never makes anything; `create_agent` and `initialise` do, and overwrite nothing.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from oryx_memory.errors import FileProblem, NoAgent, NoWorkspace, OryxMemoryWarning, UnsafeName
+
+FOLDER = ".oryxos"
+MEMORY = "MEMORY.md"
+_SAFE = re.compile(r"[A-Za-z0-9_-]+")
+_FOLDERS = ("agents", "skills", "knowledge", "output", "memory", "sessions", "logs")  # as OryxOS's own init
+_PAGES = ("AGENTS.md", "SOUL.md", "USER.md")
+_IGNORED = ("memory-state.db*", "memory-index.db*", ".locks/", "*.oryx-tmp", "*.found-*")
+_ATTRIBUTES = ("MEMORY.md -text", "MEMORY.retired.md -text")  # git must not change line ends
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """A `.oryxos` folder, by its absolute path."""
+
+    root: Path
+
+    @property
+    def settings_file(self) -> Path:
+        """`memory.toml`, which may be absent."""
+        return self.root / "memory.toml"
+
+    @property
+    def agents_dir(self) -> Path:
+        """The folder of the agents' folders."""
+        return self.root / "agents"
+
+    def memory_file(self, agent: str | None) -> Path:
+        """MEMORY.md of an agent, or the global one for None. Raises UnsafeName."""
+        if agent is None:
+            return self.root / "memory" / MEMORY
+        if not _SAFE.fullmatch(agent):
+            raise UnsafeName(agent)
+        return self.agents_dir / agent / MEMORY
+
+    def lock_file(self, memory_file: Path) -> Path:
+        """The lock of a memory by its file, links followed: two links to one file share it."""
+        name = str(memory_file.relative_to(os.path.realpath(self.root))).replace("/", "+")
+        if len(name.encode()) > 200:
+            from hashlib import sha256
+
+            name = sha256(name.encode()).hexdigest()
+        return self.root / ".locks" / f"{name}.lock"
+
+    def agents(self) -> list[str]:
+        """Names of the agents that have a folder, sorted."""
+        try:
+            with os.scandir(self.agents_dir) as entries:
+                return sorted(e.name for e in entries if _SAFE.fullmatch(e.name) and e.is_dir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise FileProblem(self.agents_dir, str(error.strerror).lower()) from error
+
+    def has_agent(self, agent: str | None) -> bool:
+        """Whether the agent has a folder; the global memory always exists. Raises UnsafeName."""
+        return agent is None or os.path.isdir(self.memory_file(agent).parent)
+
+    def require_agent(self, agent: str | None) -> None:
+        """Raises NoAgent, with the nearest name, where the agent has no folder, and UnsafeName."""
+        if not self.has_agent(agent):
+            assert agent is not None
+            from difflib import get_close_matches
+
+            near = get_close_matches(agent, self.agents(), 1, 0.5)
+            raise NoAgent(agent, self.agents_dir, near[0] if near else None)
+
+    def create_agent(self, agent: str | None) -> bool:
+        """Make the folder of an agent's memory; True if it was not there. Raises UnsafeName, FileProblem."""
+        folder = self.memory_file(agent).parent
+        if folder.is_dir():
+            return False
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise FileProblem(folder, f"cannot be made: {str(error.strerror).lower()}") from error
+        return True
+
+    def agent_title(self, agent: str) -> str:
+        """`description` or `name` in the front matter of AGENT.md, on one line; empty where there is none."""
+        path = self.agents_dir / agent / "AGENT.md"
+        if not path.is_file():
+            return ""
+        import frontmatter  # yaml: only where a person asks for the agents
+
+        try:
+            meta = frontmatter.load(str(path)).metadata
+        except Exception as error:  # whatever a hand-written YAML block makes the parser raise
+            import warnings
+
+            warnings.warn(
+                OryxMemoryWarning(f"{path}: front matter cannot be read: {str(error).splitlines()[0]}"), stacklevel=2
+            )
+            return ""
+        title = meta.get("description") or meta.get("name") or ""
+        return " ".join(str(title).split())
+
+
+def discover(start: Path | None = None) -> Workspace:
+    """The nearest workspace upward from `start` (default: the working directory).
+
+    Stops at the first folder that holds `.git`, at a file-system boundary and below the home directory; `~/.oryxos`
+    is never found by walking, and a workspace of another owner is refused. Raises NoWorkspace.
+    """
+    try:
+        here = Path(os.path.realpath(start or os.getcwd()))
+        device = os.stat(here).st_dev
+    except OSError as error:
+        raise NoWorkspace(
+            f"the working directory cannot be read ({str(error.strerror).lower()}); "
+            "name a workspace with --root PATH or ORYXOS_ROOT"
+        ) from error
+    home = os.path.realpath(os.path.expanduser("~"))
+    folder = here
+    while True:
+        if str(folder) == home:
+            limit = "the home directory"
+            break
+        candidate = folder / FOLDER
+        if os.path.isdir(candidate):
+            _refuse_foreign(candidate)
+            return Workspace(candidate)
+        if os.path.lexists(folder / ".git"):
+            limit = f"{folder}, the top of the repository"
+            break
+        parent = folder.parent
+        if parent == folder:
+            limit = "/"
+            break
+        try:
+            if os.stat(parent).st_dev != device:
+                limit = f"{folder}, where another file system begins"
+                break
+        except OSError:
+            limit = str(folder)
+            break
+        folder = parent
+    raise NoWorkspace(
+        f"no {FOLDER} folder from {here} up to {limit}; make one here with `oryx memory init`, "
+        "or name one with --root PATH or ORYXOS_ROOT"
+    )
+
+
+def named(path: Path) -> Workspace:
+    """The workspace that a person named: the `.oryxos` folder or the folder that holds it. Raises NoWorkspace."""
+    path = Path(os.path.abspath(path)) if path.is_absolute() else Path(os.path.realpath(path))
+    for candidate in (path / FOLDER, path):
+        if os.path.isdir(candidate) and (
+            candidate.name == FOLDER or (candidate / "agents").is_dir() or (candidate / "memory").is_dir()
+        ):
+            return Workspace(candidate)
+    raise NoWorkspace(f"no {FOLDER} folder at {path}; make one with `oryx memory init --root {path}`")
+
+
+def initialise(folder: Path) -> Iterator[Path]:
+    """Make the parts of a workspace that are missing in `folder`, as OryxOS's own init does, and our git files.
+
+    Gives what was made, in order. Overwrites nothing. Raises FileProblem.
+    """
+    root = folder if folder.name == FOLDER else folder / FOLDER
+    try:
+        for directory in (root, *(root / name for name in _FOLDERS)):
+            if not directory.is_dir():
+                directory.mkdir(parents=True)
+                yield directory
+        for name in _PAGES:
+            if _write_new(root / name, f"# {name}\n"):
+                yield root / name
+        for name, lines in ((".gitignore", _IGNORED), (".gitattributes", _ATTRIBUTES)):
+            if _add_lines(root / name, lines):
+                yield root / name
+    except OSError as error:
+        raise FileProblem(error.filename or root, f"cannot be made: {str(error.strerror).lower()}") from error
+
+
+def _write_new(path: Path, text: str) -> bool:
+    try:
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _add_lines(path: Path, lines: tuple[str, ...]) -> bool:
+    try:
+        present = path.read_bytes()
+    except FileNotFoundError:
+        present = b""
+    missing = [line for line in lines if line.encode() not in present.split(b"\n")]
+    if not missing:
+        return False
+    gap = "" if not present or present.endswith(b"\n") else "\n"
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(gap + "".join(f"{line}\n" for line in missing))
+    return True
+
+
+def _refuse_foreign(candidate: Path) -> None:
+    if not hasattr(os, "geteuid"):
+        return
+    owner, me = os.stat(candidate).st_uid, os.geteuid()
+    if owner != me and not (me == 0 and os.environ.get("SUDO_UID") == str(owner)):
+        raise NoWorkspace(
+            f"{candidate} belongs to user {owner} and you are {me}; to use it, name it: --root {candidate}"
+        )

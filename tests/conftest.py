@@ -1,0 +1,53 @@
+"""Fixtures for all tests: a clean environment and home, a workspace, and the backends of the contract."""
+
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings as hypothesis_settings
+
+from oryx_memory import LongTermMemoryStore, Workspace, settings, stores
+from oryx_memory.workspace import initialise, named
+
+hypothesis_settings.register_profile(
+    "default", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+hypothesis_settings.load_profile("default")
+
+BACKENDS = ("markdown",)
+NOW = datetime(2026, 8, 1, 2, 0, 0)
+
+Opener = Callable[..., LongTermMemoryStore]
+
+
+@pytest.fixture(autouse=True)
+def _hermetic(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(("ORYX", "XDG_", "GIT_", "PYTHON", "NO_COLOR", "LC_", "LANG", "SUDO_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+    monkeypatch.setenv("TERM", "xterm")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    list(initialise(tmp_path))
+    return named(tmp_path)
+
+
+@pytest.fixture(params=BACKENDS)
+def open_store(request: pytest.FixtureRequest, workspace: Workspace) -> Opener:
+    """Opens the memory of an agent in one backend, with a clock that stands at NOW unless told otherwise."""
+
+    def opened(agent: str | None = "ops", now: datetime = NOW) -> LongTermMemoryStore:
+        chosen = settings.load(workspace.root, {}, {"backend": request.param})
+        return stores.open(workspace, chosen, agent, lambda: now)
+
+    return opened
+
+
+@pytest.fixture
+def store(open_store: Opener) -> LongTermMemoryStore:
+    return open_store()
