@@ -118,12 +118,7 @@ class Entry:
     @property
     def content(self) -> str:
         """`text` without bullet and time, trailer included."""
-        raw = self.raw
-        match = _TIME.match(raw)
-        if match is None or _read_time(match) is None:
-            raw = raw.strip(BLANKS)
-            match = _BULLET.match(raw)
-        return raw[match.end() if match else 0 :].strip(BLANKS)
+        return self.text.removeprefix(self._start()).strip(BLANKS)
 
     @property
     def prose(self) -> str:
@@ -156,8 +151,15 @@ class Entry:
         if line and trailer(line)[0] == len(line):
             line = _with_trailer(line, self.tags, self.key)
         checked = Entry.new(line, self.scope, time=datetime(2000, 1, 1)).content
-        match = _TIME.match(self.raw) or _BULLET.match(self.raw)
-        return Entry(f"{match.group().rstrip()} {checked}" if match else checked, self.scope)
+        start = self._start()
+        return Entry(f"{start.rstrip(' ')} {checked}" if start else checked, self.scope)
+
+    def _start(self) -> str:
+        """Bullet and time in front of the content."""
+        match = _TIME.match(self.raw)
+        if match is None or _read_time(match) is None:
+            match = _BULLET.match(self.text)
+        return match.group() if match else ""
 
     def _first_line(self) -> str:
         return self.content.partition("\n")[0]

@@ -1,8 +1,9 @@
 """MEMORY.retired.md: what left a memory, record by record, and which of it is still out.
 
 Append-only: a record is the entry's stored lines with a marker at the end of the first line. No record is ever
-edited; a restore adds one. What stands in MEMORY.md is live whatever is written here ("live wins"), so a writer
-that dies between the record and the change of MEMORY.md has lost nothing and needs no repair.
+edited; a restore adds one. What stands in MEMORY.md is live whatever is written here ("live wins"), so a writer that
+dies between the record and the change of MEMORY.md has lost nothing and needs no repair. A line that is added while
+an equal one is retired gets a record too (`again`), or the new copy would pass for the retired one come back.
 
 The marker (format of this project, its last two parts only where they are not 0 and 1):
 ` <!-- oryx: retired 2026-08-01T02:00:00 from archival: duplicate; run 20260801T020000-1; live 1; gap 1; lines 2 -->`
@@ -19,8 +20,9 @@ from oryx_memory.document import decode
 from oryx_memory.entry import Entry, Retirement, Scope
 
 _MARKER = " <!-- oryx: "
+_KINDS = {"retired": (1, "from"), "restored": (-1, "to"), "again": (0, "in")}
 _RECORD = re.compile(
-    r"(retired|restored) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) (?:from|to) (core|archival)"
+    r"(retired|restored|again) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) (?:from|to|in) (core|archival)"
     r"(?:: (.*))?; run (\S+); live (\d+)(?:; gap (\d+))?(?:; lines (\d+))? -->[ \t]*",
     re.ASCII,
 )
@@ -30,12 +32,13 @@ _LINE_END = re.compile(rb"(?:\r\n|\r|\n)?\Z")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record: an entry left its memory (`out`) or came back. `stored` are the entry's bytes as they stood,
-    `start` and `end` the record's byte offsets in the file, `gap` the blank lines that stood above the entry.
+    """One record: an entry left its memory (`out` is 1), came back (-1), or an equal one was added (0).
+
+    `stored` are the entry's bytes as they stood, `start` and `end` the record's byte offsets in the file, `gap` the blank lines that stood above the entry.
     """
 
     entry: Entry
-    out: bool
+    out: int
     live: int
     gap: int
     stored: bytes
@@ -49,14 +52,15 @@ class Record:
         return self.entry.retired.run
 
 
-def record(stored: bytes, scope: Scope, why: Retirement, *, out: bool, live: int, gap: int = 0) -> bytes:
+def record(stored: bytes, scope: Scope, why: Retirement, *, out: int, live: int, gap: int = 0) -> bytes:
     """The bytes of a record. `stored`: the entry's whole lines; a missing last line end becomes LF."""
+    kind, preposition = next((name, word) for name, (number, word) in _KINDS.items() if number == out)
     lines = [match.group() for match in _LINE.finditer(stored)]
     first_end = _LINE_END.search(lines[0])
     assert first_end is not None
     first = lines[0][: first_end.start()]
-    marker = f"{_MARKER}{'retired' if out else 'restored'} {why.time.isoformat(timespec='seconds')} "
-    marker += f"{'from' if out else 'to'} {scope.value}{f': {why.reason}' if out else ''}; run {why.run}; live {live}"
+    marker = f"{_MARKER}{kind} {why.time.isoformat(timespec='seconds')} "
+    marker += f"{preposition} {scope.value}{f': {why.reason}' if out == 1 else ''}; run {why.run}; live {live}"
     marker += f"; gap {gap}" * (gap > 0) + f"; lines {len(lines)}" * (len(lines) > 1) + " -->"
     whole = first + marker.encode() + (first_end.group() or b"\n") + b"".join(lines[1:])
     return whole if whole[-1] in b"\r\n" else whole + b"\n"
@@ -91,7 +95,7 @@ def parse(data: bytes) -> list[Record]:
         except ValueError:
             continue
         entry = Entry(decode(stored), Scope(scope), why)
-        records.append(Record(entry, kind == "retired", int(live), int(gap or 0), stored, match.start(), end))
+        records.append(Record(entry, _KINDS[kind][0], int(live), int(gap or 0), stored, match.start(), end))
     return records
 
 
@@ -107,9 +111,9 @@ def outstanding(records: Iterable[Record], live: Mapping[str, int]) -> list[Reco
         text = item.entry.text
         newest[text] = item
         stack = stacks.setdefault(text, [])
-        if item.out:
+        if item.out > 0:
             stack.append(item)
-        elif stack:
+        elif item.out < 0 and stack:
             stack.pop()
     for text, stack in stacks.items():
         returned = max(0, live.get(text, 0) - newest[text].live)

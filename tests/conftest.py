@@ -6,7 +6,8 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings as hypothesis_settings
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 from oryx_memory import LongTermMemoryStore, Workspace, settings, stores
 from oryx_memory.workspace import initialise, named
@@ -14,7 +15,8 @@ from oryx_memory.workspace import initialise, named
 hypothesis_settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
-hypothesis_settings.load_profile("default")
+hypothesis_settings.register_profile("long", hypothesis_settings.get_profile("default"), max_examples=3000)
+hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 BACKENDS = ("markdown",)
 NOW = datetime(2026, 8, 1, 2, 0, 0)

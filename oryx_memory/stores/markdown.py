@@ -70,7 +70,11 @@ class MarkdownStore(LongTermMemoryStore):
     def add(self, entries: Sequence[Entry]) -> None:
         self.workspace.create_agent(self.agent)
         with self._lock() as lock:
-            self._append(lock, entries)
+            retired = files.read(self.retired_path)
+            if retired and any(entry.text.encode() in retired for entry in entries):
+                _Rewrite(self, lock, lambda _: Change(add=tuple(entries))).run()
+            else:
+                self._append(lock, entries)
 
     def edit(self, plan: Plan, *, dry_run: bool = False) -> Change:
         if dry_run or not self.workspace.has_agent(self.agent):
@@ -166,6 +170,7 @@ class _Rewrite:
         self.change = Change()
         self.recorded: Counter[tuple[str, str]] = Counter()
         self.copies: Counter[str] = Counter()  # of each text, live, after the change
+        self.still_out: Counter[str] = Counter()  # of each text, retired, before it
         self.drop: set[str] = set()  # texts whose records go
 
     def run(self) -> Change:
@@ -176,8 +181,7 @@ class _Rewrite:
             self.store._append(self.lock, [entry for entry in change.add if entry.retired is None])
         if change.restore:
             self._write_records(
-                ((entry.text, "restored"), self._record(stored, entry, "", out=False))
-                for entry, stored, _ in self.restored
+                ((entry.text, "restored"), self._record(stored, entry, out=-1)) for entry, stored, _ in self.restored
             )
         if self.drop:
             files.replace(self.lock, retired_path, partial(_without, frozenset(self.drop)))
@@ -195,28 +199,30 @@ class _Rewrite:
         self.copies = _copies_after(snapshot, change)
         self.restored = [(copy.entry, out[copy.at].stored, out[copy.at].gap) for copy in change.restore]
         named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
-        still_out = Counter(item.entry.text for item in out)
-        self.drop = {text for copy in change.purge if named[text := copy.entry.text] == still_out[text]}
+        self.still_out = Counter(item.entry.text for item in out)
+        self.drop = {text for copy in change.purge if named[text := copy.entry.text] == self.still_out[text]}
         if change.add:
             self.store.workspace.create_agent(self.store.agent)
-        self._write_records(self._records_of_leaving(document, change))
+        self._write_records(self._records(document, change))
         return self._rewritten(document, change) if _rewrites(change) else data
 
-    def _records_of_leaving(self, document: MemoryDocument, change: Change) -> Iterator[tuple[tuple[str, str], bytes]]:
+    def _records(self, document: MemoryDocument, change: Change) -> Iterator[tuple[tuple[str, str], bytes]]:
         leaving = [(item.copy, item.reason) for item in change.retire] + [(item.copy, "edited") for item in change.edit]
         places = _Places(document)
         for copy, reason in leaving:
             place = places[copy]
             gap = document.blank_lines_above(place, copy.entry.scope)
             stored = document.data[place.start : place.end]
-            yield (copy.entry.text, reason), self._record(stored, copy.entry, reason, out=True, gap=gap)
-        for entry in change.add:
+            yield (copy.entry.text, reason), self._record(stored, copy.entry, reason, out=1, gap=gap)
+        for entry in (*change.add, *(item.new for item in change.edit)):
+            stored = piece(entry, b"\n")
             if entry.retired:
-                live = self.copies[entry.text]
-                made = record(piece(entry, b"\n"), entry.scope, entry.retired, out=True, live=live)
+                made = record(stored, entry.scope, entry.retired, out=1, live=self.copies[entry.text])
                 yield (entry.text, entry.retired.reason), made
+            elif self.still_out[entry.text]:
+                yield (entry.text, "again"), self._record(stored, entry, out=0)
 
-    def _record(self, stored: bytes, entry: Entry, reason: str, *, out: bool, gap: int = 0) -> bytes:
+    def _record(self, stored: bytes, entry: Entry, reason: str = "", *, out: int, gap: int = 0) -> bytes:
         why = Retirement(self.now, reason, self.change.run)
         return record(stored, entry.scope, why, out=out, live=self.copies[entry.text], gap=gap)
 
