@@ -1,8 +1,9 @@
 """How fast the package is: every figure beside a baseline that was measured in the same run.
 
 Seconds say little: they differ between machines, and on one machine from minute to minute. So each row is a ratio.
-Its two sides are measured in turn, round after round, and the medians are compared. The targets are those of the
-design; a miss is printed as `over` and stops nothing, because this is a measurement and not a test.
+Its two sides are measured in turn, round after round, and the medians are compared. The targets of time are
+those of the design, those of memory are bounds to watch. A miss is printed as `over` and stops nothing, because this
+is a measurement and not a test.
 
 - Cold commands: a new process each, output piped, against `python -c "import typer"`, which every Typer program pays.
 - Append: through the library, with lock, fsync and verification, to files of 100, 100,000 and about 1,000,000 entries.
@@ -187,6 +188,8 @@ def run(command: Sequence[str], *, check: bool = True) -> bytes:
 def cold_rows(place: Place, plan: Plan) -> Iterator[Row]:
     """Cold commands on a memory of about 200 entries."""
     oryx = str(Path(sys.executable).with_name("oryx"))
+    if not os.access(oryx, os.X_OK):
+        raise SystemExit(f"{oryx}: not there; install the package for this interpreter (pip install -e .)")
     here = ["--root", str(place.root), "-a", "cold"]
     commands = {
         "append": [oryx, "memory", "append", *here, TEXT],

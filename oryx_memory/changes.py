@@ -132,8 +132,10 @@ def forget(reference: str, *, purge: bool = False) -> Plan:
 
 
 def restore(reference: str) -> Plan:
-    """Plans to bring back the retired entry that `reference` names."""
-    return lambda now: Change(restore=(pick(list(now.out()), reference),))
+    """Plans to bring back the retired entry that `reference` names; of several with a key, or copies, the one that
+    left last.
+    """
+    return lambda now: Change(restore=(find(list(now.out()), reference)[-1],))
 
 
 def restore_run(run: str) -> Plan:

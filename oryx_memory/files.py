@@ -194,6 +194,22 @@ def read(path: Path) -> bytes | None:
         return None
 
 
+def contains(path: Path, needles: Sequence[bytes]) -> bool:
+    """Whether any of the needles is in the file, which is read chunk by chunk. Raises FileProblem."""
+    keep = max(map(len, needles), default=1) - 1
+    try:
+        with _problems(path), _opened(path, _READ) as descriptor:
+            before = b""
+            for chunk in _chunks(descriptor):
+                data = before + chunk
+                if any(needle in data for needle in needles):
+                    return True
+                before = data[len(data) - keep :] if keep else b""
+    except FileNotFoundError:
+        pass
+    return False
+
+
 def stamp(path: Path) -> str:
     """A text that changes when the file is written or replaced; `-` where there is none."""
     try:

@@ -90,7 +90,8 @@ def real(
     cwd: Path | None = None,
 ) -> Result:
     """Run a program as a process of its own, with `env` instead of the environment of the test."""
-    done = subprocess.run(arguments, input=stdin, capture_output=True, env=env, cwd=cwd, timeout=PATIENCE, check=False)
+    words = [word.encode() if isinstance(word, str) else word for word in arguments]
+    done = subprocess.run(words, input=stdin, capture_output=True, env=env, cwd=cwd, timeout=PATIENCE, check=False)
     return checked(done.returncode, done.stdout, done.stderr)
 
 

@@ -196,7 +196,7 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on standard output.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No talk, no echo; warnings and errors stay.")]
 LockTimeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for another writer.")]
 
-_COMMON = [
+COMMON = [
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
     for name, default, annotation in (
         ("agent", None, Agent),
@@ -233,10 +233,10 @@ def memory_command(app: typer.Typer, name: str | None = None) -> Callable[[Calla
 
         @functools.wraps(function)
         def command(**params: Any) -> None:
-            common = {parameter.name: params.pop(parameter.name) for parameter in _COMMON}
+            common = {parameter.name: params.pop(parameter.name) for parameter in COMMON}
             function(Here(**common), **params)
 
-        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + _COMMON
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + COMMON
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         app.command(name, cls=MemoryCommand)(command)

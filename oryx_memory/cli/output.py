@@ -92,7 +92,8 @@ class Output:
             self.warn(text)
 
     def warn(self, text: str) -> None:
-        """One line to the person, whatever --quiet says."""
+        """One line to the person, whatever --quiet says; it comes after the data printed so far."""
+        flush()
         tell(text)
 
     def object(self, value: Any) -> None:

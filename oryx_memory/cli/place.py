@@ -75,15 +75,19 @@ def init(here: Here) -> None:
     \b
       oryx memory init
     """
-    root = here.given_root
+    given = here.given_root
     try:
-        folder = Path(os.path.abspath(root)) if root else Path(os.getcwd())
+        folder = Path(os.path.abspath(given)) if given else Path(os.getcwd())
     except OSError as error:
         raise NoWorkspace("the working directory is gone; name a folder with --root PATH") from error
     made = list(workspace.initialise(folder))
-    for path in made:
-        here.out.data(str(path))
-    here.out.talk("next: oryx memory append -a NAME 'a text'" if made else f"nothing to add: {folder} has it all")
+    root = folder if folder.name == workspace.FOLDER else folder / workspace.FOLDER
+    here.out.data(str(root))
+    if made:
+        here.out.talk(f"made {', '.join(path.name for path in made)}")
+        here.out.talk("next: oryx memory append -a NAME 'a text'")
+    else:
+        here.out.talk("nothing to add: it has all its parts")
 
 
 @memory_command(app)

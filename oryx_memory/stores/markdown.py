@@ -70,8 +70,7 @@ class MarkdownStore(LongTermMemoryStore):
     def add(self, entries: Sequence[Entry]) -> None:
         self.workspace.create_agent(self.agent)
         with self._lock() as lock:
-            retired = files.read(self.retired_path)
-            if retired and any(entry.text.encode() in retired for entry in entries):
+            if files.contains(self.retired_path, [entry.text.encode() for entry in entries]):
                 _Rewrite(self, lock, lambda _: Change(add=tuple(entries))).run()
             else:
                 self._append(lock, entries)
@@ -174,6 +173,7 @@ class _Rewrite:
         self.drop: set[str] = set()  # texts whose records go
 
     def run(self) -> Change:
+        """Do it all; the change as it was applied, with its run."""
         path, retired_path = self.store._target(), self.store.retired_path
         files.replace(self.lock, path, self._new_content)
         change = self.change

@@ -1,0 +1,34 @@
+PYTHON ?= python3
+BIN := .venv/bin
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST)
+
+.venv/core: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	touch $@
+
+.venv/test: .venv/core
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
+	touch $@
+
+demo: .venv/core ## show the main job on a throw-away workspace, in Chinese and English
+	@sh docs/demo.sh
+
+check: .venv/test ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check ## everything that must be green: check and all tests
+	$(BIN)/pytest -n auto
+
+bench: .venv/core ## speed and memory, as ratios measured in one run
+	$(BIN)/python benchmarks/bench.py
+
+docs: .venv/core ## write docs/commands.md anew
+	$(BIN)/python docs/commands.py > docs/commands.md
+
+.PHONY: help demo check test bench docs

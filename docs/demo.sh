@@ -1,0 +1,33 @@
+# The main job on a throw-away workspace; each command is printed before its output.
+set -eu
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+cd "$place"
+unset ORYXOS_ROOT ORYX_AGENT ORYX_MEMORY_BACKEND
+
+run() {
+    printf '\n$ %s\n' "$1"
+    sh -c "$1" 2>&1 || printf '(exit code %s)\n' "$?"
+}
+
+run "oryx memory init"
+run "oryx memory append -a ops --scope core 'Never deploy on Friday'"
+run "oryx memory append -a ops '上线前必须两人复核' --tag 流程 --key release_rule"
+run "oryx memory append -a ops 'Use uv, not pip' --tag tooling"
+run "printf '第一行\n第二行' | oryx memory append -a ops"
+run "oryx memory recall -a ops 复核"
+run "oryx memory recall -a ops ＵＶ"
+run "oryx memory recall -a ops Friday"
+run "oryx memory load -a ops"
+run "oryx memory append -a ops '上线前必须三人复核' --tag 流程 --key release_rule"
+run "oryx memory list -a ops --retired --json"
+run "oryx memory append -a ops 'Use uv, not pip' --tag tooling"
+run "oryx memory clean -a ops --dry-run"
+run "oryx memory clean -a ops --quiet"
+run "oryx memory forget -a ops '^release_rule'"
+run "oryx memory restore -a ops '^release_rule'"
+run "oryx memory edit -a ops '^release_rule' '上线前必须四人复核'"
+run "cat .oryxos/agents/ops/MEMORY.md"
+run "cat .oryxos/agents/ops/MEMORY.retired.md"
+run "oryx memory stats -a ops"
+run "oryx memory export -a ops --format jsonl | head -1"
