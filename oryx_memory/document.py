@@ -224,6 +224,17 @@ def piece(entry: Entry, newline: bytes) -> bytes:
     return raw.encode().replace(b"\n", newline) + newline
 
 
+def line_at(data: bytes, at: int, start: int, end: int) -> tuple[int, int]:
+    """The line that holds the byte `at`, without its line end, looking no further than `start` and `end`."""
+    width = 256
+    while True:
+        high = min(end, at + width)
+        ends = [found for found in (data.find(b"\n", at, high), data.find(b"\r", at, high)) if found >= 0]
+        if ends or high == end:
+            return _line_start(data, at, start), min(ends, default=end)
+        width *= 16
+
+
 def _line_start(data: bytes, at: int, floor: int) -> int:
     """Where the line starts that holds the byte `at`, or that ends there."""
     width = 256

@@ -1,15 +1,18 @@
 """Keyword matching: caseless in every script and blind to width, NFKC and case folding on both sides.
 
-`%`, `_`, quotes and operators are text. `Keyword.places` looks through a big text without folding it (which takes
-25 times as long as reading it): a match is either there literally, ASCII case aside, or holds a character that
-folding changes into part of the keyword, and there are few such characters.
+`%`, `_`, quotes and operators are text. `Keyword.lines` looks through a big text without folding it (which takes
+25 times as long as reading it). A match is there literally, ASCII case aside, but where a character stands that
+folding changes into a part of the keyword; so the part that no such character in the text can have made is searched
+for as bytes, and only the lines that have it are folded.
 
 NFKC: Unicode Standard Annex 15. Case folding: the Unicode Standard, section 3.13.
 """
 
 import re
 from collections.abc import Iterator
+from heapq import merge
 
+from oryx_memory.document import line_at
 from oryx_memory.entry import BLANKS
 from oryx_memory.errors import RejectedInput
 
@@ -22,10 +25,10 @@ UNSTABLE_RANGES = (
     (0xF900, 0x11E00),
     (0x12400, 0x12500),
     (0x16000, 0x17000),
-    (0x1B000, 0x1E000),
-    (0x1E000, 0x1FC00),
+    (0x1B000, 0x1FC00),
     (0x2F800, 0x2FA20),
 )
+_NO_LEADS = bytes(range(0xC2))
 
 
 def fold(text: str) -> str:
@@ -49,48 +52,90 @@ class Keyword:
         """Whether a text has the keyword in it."""
         return self.folded in fold(text)
 
-    def places(self, data: bytes, start: int, end: int) -> Iterator[int]:
-        """Byte offsets, ascending, between `start` and `end` such that every match in the UTF-8 bytes has one of them
-        between its line's start and its end; not every offset is a match.
-        """
-        body = data[start:end]
+    def lines(self, data: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Where the lines are, in order, that may hold the keyword, between two offsets of UTF-8 bytes: all that do."""
         if not set(self.folded).isdisjoint("\n\r\ufffd"):  # spans lines, or may stand for invalid bytes
-            yield from (start + match.start() for match in re.finditer(rb"[^\r\n]+", body))
+            yield from (match.span() for match in re.compile(rb"[^\r\n]+").finditer(data, start, end))
             return
-        literal = self.folded.encode(errors="surrogatepass")
-        lowered = body.lower()  # ASCII only
-        variants = None if body.isascii() else _variants(self.folded)
-        del body
-        next_literal = lowered.find(literal)
-        variant = variants.search(lowered) if variants else None
-        while next_literal >= 0 or variant:
-            if variant and (next_literal < 0 or variant.start() < next_literal):
-                yield start + variant.start()
-                assert variants is not None
-                variant = variants.search(lowered, variant.end())
-            else:
-                yield start + next_literal
-                next_literal = lowered.find(literal, next_literal + 1)
+        lowered = data.lower()  # ASCII only
+        done = start
+        for at in self._candidates(lowered, start, end):
+            if at >= done:
+                first, done = line_at(data, at, start, end)
+                if self.matches(data[first:done].decode(errors="replace")):
+                    yield first, done
+
+    def _candidates(self, lowered: bytes, start: int, end: int) -> Iterator[int]:
+        """Offsets, ascending; each line with a match has at least one of them."""
+        variants = {} if lowered.isascii() else _variants_in(lowered, start, end, self.folded)
+        run = _certain_run(self.folded, set().union(*variants.values()))
+        if run:
+            return _finds(lowered, run.encode(errors="surrogatepass"), start, end)
+        literal = _finds(lowered, self.folded.encode(errors="surrogatepass"), start, end)
+        pattern = re.compile(b"|".join(map(re.escape, variants)))
+        return merge(literal, (match.start() for match in pattern.finditer(lowered, start, end)))
 
 
-def _variants(folded: str) -> "re.Pattern[bytes] | None":
-    """Finds each character that folding changes, or joins to the one before it, and that shares a part with the
-    folded keyword.
+def _finds(data: bytes, needle: bytes, start: int, end: int) -> Iterator[int]:
+    at = data.find(needle, start, end)
+    while at >= 0:
+        yield at
+        at = data.find(needle, at + 1, end)
+
+
+def _certain_run(folded: str, touched: set[str]) -> str:
+    """The longest part of a folded keyword that each match holds literally, ASCII case aside: the part that none of
+    the `touched` characters, which folding may have made, belongs to. Empty if there is none.
+    """
+    from unicodedata import normalize
+
+    runs = [""]
+    for char in folded:
+        if touched.isdisjoint(normalize("NFKD", char) + char):
+            runs[-1] += char
+        else:
+            runs.append("")
+    return max(runs, key=lambda run: len(run.encode(errors="surrogatepass")))
+
+
+def _variants_in(data: bytes, start: int, end: int, folded: str) -> dict[bytes, set[str]]:
+    """The characters in the data that folding changes, or joins to the one before them, and that share a part with
+    the folded keyword: their UTF-8 bytes, and the parts that folding makes of them.
     """
     from unicodedata import normalize
 
     wanted = re.compile("[" + re.escape("".join(sorted(set(normalize("NFKD", folded) + folded)))) + "]")
-    pool = [chr(code) for first, end in UNSTABLE_RANGES for code in range(first, end)]
+    pool = [chr(code) for code in _unstable_in(data)]
     # One call on all of them; the line feeds keep them from joining each other.
-    parts = normalize("NFKD", fold("\n".join(pool))).split("\n")
-    tails: dict[bytes, list[bytes]] = {}
-    for char, part in zip(pool, parts, strict=True):
-        if wanted.search(part) and (part != char or joins(char)):
-            encoded = char.encode()
-            tails.setdefault(encoded[:-1], []).append(re.escape(encoded[-1:]))
-    if not tails:
-        return None
-    return re.compile(b"|".join(head + b"[" + b"".join(tail) + b"]" for head, tail in tails.items()))
+    parts = normalize("NFKD", fold("\n".join(pool))).split("\n") if pool else []
+    made = {
+        char.encode(): set(part)
+        for char, part in zip(pool, parts, strict=True)
+        if wanted.search(part) and (part != char or joins(char))
+    }
+    # One pattern for each first byte: a literal start lets the search skip.
+    tails: dict[bytes, dict[bytes, list[bytes]]] = {}
+    for encoded in made:
+        tails.setdefault(encoded[:1], {}).setdefault(encoded[1:-1], []).append(re.escape(encoded[-1:]))
+    found: set[bytes] = set()
+    for first, groups in tails.items():
+        endings = b"|".join(middle + b"[" + b"".join(last) + b"]" for middle, last in groups.items())
+        found.update(re.compile(first + b"(?:" + endings + b")").findall(data, start, end))
+    return {encoded: made[encoded] for encoded in found}
+
+
+def _unstable_in(data: bytes) -> Iterator[int]:
+    """The code points of UNSTABLE_RANGES that may be in the UTF-8 data, going by the first bytes that are there."""
+    leads = set(data.translate(None, _NO_LEADS))
+    for first, end in UNSTABLE_RANGES:
+        at = first
+        while at < end:
+            block = 64 if at < 0x800 else 4096  # what one first byte, or two of four, can begin
+            stop = min(end, (at // block + 1) * block)
+            head = chr(at).encode()[: 2 if at >= 0x10000 else 1]
+            if head[0] in leads and (len(head) == 1 or head in data):
+                yield from range(at, stop)
+            at = stop
 
 
 def joins(char: str) -> bool:

@@ -13,7 +13,7 @@ from conftest import NOW, Opener
 from machine import Machine
 
 from oryx_memory import Entry, FileProblem, LockTimeout, LongTermMemoryStore, Policy, Scope, Workspace, changes, files
-from oryx_memory.stores.markdown import MarkdownStore
+from oryx_memory.stores.markdown import MarkdownStore, _append
 
 HAND = "---\nowner: 张三\n---\n# 笔记\n"
 BEFORE = (
@@ -313,7 +313,7 @@ def test_a_half_character_of_unknown_origin_stays(memory: MarkdownStore) -> None
 
 def test_a_lock_that_is_held_times_out_and_writes_nothing(memory: MarkdownStore) -> None:
     impatient = MarkdownStore(memory.workspace, "ops", lambda: NOW, lock_timeout=0)
-    with memory._lock(), pytest.raises(LockTimeout) as caught:
+    with memory._lock(memory._paths()), pytest.raises(LockTimeout) as caught:
         impatient.append("x")
     assert caught.value.exit_code == 5
     assert memory.path.read_bytes() == BEFORE.encode()
@@ -321,9 +321,9 @@ def test_a_lock_that_is_held_times_out_and_writes_nothing(memory: MarkdownStore)
 
 
 def test_a_lock_file_deleted_while_held_is_taken_again(memory: MarkdownStore) -> None:
-    with memory._lock() as lock:
+    with memory._lock(memory._paths()) as lock:
         lock.path.unlink()
-        memory._append(lock, [Entry.new("still", time=NOW)])
+        _append(lock, memory.path, [Entry.new("still", time=NOW)])
         assert lock.path.exists()
         impatient = MarkdownStore(memory.workspace, "ops", lambda: NOW, lock_timeout=0)
         with pytest.raises(LockTimeout):
@@ -336,7 +336,7 @@ def test_two_links_to_one_file_share_its_lock(memory: MarkdownStore) -> None:
     twin.mkdir()
     (twin / "MEMORY.md").symlink_to(memory.path)
     other = MarkdownStore(memory.workspace, "twin", lambda: NOW, lock_timeout=0)
-    assert other._lock().path == memory._lock().path
+    assert other._lock(other._paths()).path == memory._lock(memory._paths()).path
     other.append("through the link")
     assert memory.read().archival[-1].content == "through the link"
     other.edit(changes.forget("^rule"))
@@ -377,7 +377,7 @@ def test_forked_children_do_not_keep_the_lock(memory: MarkdownStore) -> None:
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
-    with memory._lock():
+    with memory._lock(memory._paths()):
         parent, child = context.Pipe()
         process = context.Process(target=_wait_for, args=(child,))
         process.start()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from oryx_memory import files
 from oryx_memory.changes import Change, Copy, Plan, Snapshot
@@ -49,11 +50,11 @@ class MarkdownStore(LongTermMemoryStore):
     @property
     def retired_path(self) -> Path:
         """MEMORY.retired.md, beside the file that MEMORY.md is or links to."""
-        path = self._target()
-        return files.resolve(path.with_name(f"{path.stem}.retired{path.suffix}"), self.workspace.root)
+        return self._paths().retired
 
     def stamp(self) -> str:
-        return f"{files.stamp(self._target())} {files.stamp(self.retired_path)}"
+        paths = self._paths()
+        return f"{files.stamp(paths.memory)} {files.stamp(paths.retired)}"
 
     def read(self, *, retired: bool = False) -> Snapshot:
         document = MemoryDocument(self._data())
@@ -63,17 +64,18 @@ class MarkdownStore(LongTermMemoryStore):
 
     def _with_retired(self, live: Snapshot) -> tuple[Snapshot, list[Record], list[Record]]:
         """The snapshot with its retired entries, their records, and all records of the retired file."""
-        records = parse(files.read(self.retired_path) or b"")
+        records = parse(files.read(self._paths().retired) or b"")
         out = outstanding(records, Counter(copy.entry.text for copy in live.live()))
         return replace(live, retired=tuple(item.entry for item in out)), out, records
 
     def add(self, entries: Sequence[Entry]) -> None:
         self.workspace.create_agent(self.agent)
-        with self._lock() as lock:
-            if files.contains(self.retired_path, [entry.text.encode() for entry in entries]):
-                _Rewrite(self, lock, lambda _: Change(add=tuple(entries))).run()
+        paths = self._paths()
+        with self._lock(paths) as lock:
+            if files.contains(paths.retired, [entry.text.encode() for entry in entries]):
+                _Rewrite(self, lock, paths, lambda _: Change(add=tuple(entries))).run()
             else:
-                self._append(lock, entries)
+                _append(lock, paths.memory, entries)
 
     def edit(self, plan: Plan, *, dry_run: bool = False) -> Change:
         if dry_run or not self.workspace.has_agent(self.agent):
@@ -81,19 +83,18 @@ class MarkdownStore(LongTermMemoryStore):
             if dry_run or not change:
                 return change
             self.workspace.create_agent(self.agent)
-        with self._lock() as lock:
-            return _Rewrite(self, lock, plan).run()
+        paths = self._paths()
+        with self._lock(paths) as lock:
+            return _Rewrite(self, lock, paths, plan).run()
 
     def recall_by_keyword(self, keyword: str) -> list[Entry]:
         wanted = Keyword(keyword)
         data = self._data()
-        body = scan((data,)).body(Scope.ARCHIVAL)
+        body = scan((data,)).body(Scope.ARCHIVAL) or (0, 0)
         hits: list[Entry] = []
         done = 0
-        for at in wanted.places(data, *body) if body else ():
-            if at < done:
-                continue
-            place = around(data, at, *body) if body else None
+        for at, _ in wanted.lines(data, *body):
+            place = around(data, at, *body) if at >= done else None
             if place:
                 entry = Entry(decode(data[place.start : place.end]))
                 if wanted.matches(entry.text):
@@ -120,25 +121,16 @@ class MarkdownStore(LongTermMemoryStore):
             memory = replace(memory, outside=sum(1 for _ in spans(data, body[0], starts[shown - 1])))
         return memory
 
-    def _append(self, lock: files.Lock, entries: Sequence[Entry]) -> None:
-        path = self._target()
-        for scope in Scope:
-            new = [entry for entry in entries if entry.scope is scope]
-            if not new:
-                continue
-            left = files.append(lock, path, partial(_pieces, new), partial(_tail, scope))
-            if left:
-                files.replace(lock, path, partial(_added, scope, left))
+    def _paths(self) -> "_Paths":
+        memory = files.resolve(self.path, self.workspace.root)
+        retired = memory.with_name(f"{memory.stem}.retired{memory.suffix}")
+        return _Paths(memory, files.resolve(retired, self.workspace.root) if retired.is_symlink() else retired)
 
-    def _target(self) -> Path:
-        return files.resolve(self.path, self.workspace.root)
-
-    def _lock(self) -> files.Lock:
-        path = self._target()
-        return files.Lock(self.workspace.lock_file(path), (path, self.retired_path), self.lock_timeout)
+    def _lock(self, paths: "_Paths") -> files.Lock:
+        return files.Lock(self.workspace.lock_file(paths.memory), paths, self.lock_timeout)
 
     def _data(self) -> bytes:
-        data = files.read(self._target()) or b""
+        data = files.read(files.resolve(self.path, self.workspace.root)) or b""
         if b"<<<<<<< " in data and scan((data,)).conflict:
             files.warn_of_conflict(self.path)
         return data
@@ -154,6 +146,13 @@ class MarkdownStore(LongTermMemoryStore):
             )
 
 
+class _Paths(NamedTuple):
+    """A memory's two files, links followed."""
+
+    memory: Path
+    retired: Path
+
+
 class _Rewrite:
     """One edit of a memory under its lock: plan, records, MEMORY.md, and what comes after it.
 
@@ -161,9 +160,10 @@ class _Rewrite:
     has written are not written twice.
     """
 
-    def __init__(self, store: MarkdownStore, lock: files.Lock, plan: Plan) -> None:
+    def __init__(self, store: MarkdownStore, lock: files.Lock, paths: _Paths, plan: Plan) -> None:
         self.store = store
         self.lock = lock
+        self.paths = paths
         self.plan = plan
         self.now = store.clock().replace(microsecond=0)
         self.change = Change()
@@ -174,17 +174,16 @@ class _Rewrite:
 
     def run(self) -> Change:
         """Do it all; the change as it was applied, with its run."""
-        path, retired_path = self.store._target(), self.store.retired_path
-        files.replace(self.lock, path, self._new_content)
+        files.replace(self.lock, self.paths.memory, self._new_content)
         change = self.change
         if change.add and not _rewrites(change):
-            self.store._append(self.lock, [entry for entry in change.add if entry.retired is None])
+            _append(self.lock, self.paths.memory, [entry for entry in change.add if entry.retired is None])
         if change.restore:
             self._write_records(
                 ((entry.text, "restored"), self._record(stored, entry, out=-1)) for entry, stored, _ in self.restored
             )
         if self.drop:
-            files.replace(self.lock, retired_path, partial(_without, frozenset(self.drop)))
+            files.replace(self.lock, self.paths.retired, partial(_without, frozenset(self.drop)))
         return change
 
     def _new_content(self, data: bytes) -> bytes:
@@ -236,7 +235,7 @@ class _Rewrite:
                 self.recorded[key] += 1
                 new.append(made)
         if new:
-            files.append(self.lock, self.store.retired_path, lambda _: new, _at_the_end)
+            files.append(self.lock, self.paths.retired, lambda _: new, _at_the_end)
 
     def _rewritten(self, document: MemoryDocument, change: Change) -> bytes:
         places = _Places(document)
@@ -272,6 +271,14 @@ class _Places:
         if scope not in self._sections:
             self._sections[scope] = list(self._document.located(scope))
         return self._sections[scope][copy.at]
+
+
+def _append(lock: files.Lock, path: Path, entries: Sequence[Entry]) -> None:
+    """Add live entries to MEMORY.md, whose lock is held."""
+    for scope in Scope:
+        new = [entry for entry in entries if entry.scope is scope]
+        if new and (left := files.append(lock, path, partial(_pieces, new), partial(_tail, scope))):
+            files.replace(lock, path, partial(_added, scope, left))
 
 
 def _rewrites(change: Change) -> bool:
