@@ -231,6 +231,13 @@ def _with_trailer(line: str, tags: Sequence[str], key: str | None) -> str:
 
 
 def _read_time(match: "re.Match[str]") -> datetime | None:
+    try:
+        return datetime.fromisoformat(match.group()[3:-1])
+    except ValueError:
+        return _read_odd_time(match)
+
+
+def _read_odd_time(match: "re.Match[str]") -> datetime | None:
     year, month, day, hour, minute, second = (int(part or 0) for part in match.groups())
     midnight = (hour, minute, second) == (24, 0, 0)
     if not (year >= 1 and 1 <= month <= 12 and 1 <= day <= 31):

@@ -74,7 +74,8 @@ class Lock:
     def _take(self) -> None:
         with _problems(self.path):
             try:
-                self.path.parent.mkdir(exist_ok=True)
+                if self.path.parent.parent.is_dir():  # a workspace that is gone is not made anew
+                    make_folder(self.path.parent)
                 self._descriptor = self._acquire()
             except FileNotFoundError as error:
                 raise FileProblem(self.path, "its folder is gone") from error
@@ -86,7 +87,7 @@ class Lock:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             _held.add(descriptor)
             try:
-                _adopt(descriptor, self.path.parent)
+                adopt(descriptor, self.path.parent)
                 while True:
                     try:
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -169,6 +170,30 @@ class Lock:
             _warn(f"{path}: another program changed it during an interrupted change of ours; its version was kept")
         else:
             _keep_found(path, temporary)
+
+
+def adopt(made: int | Path, folder: Path) -> None:
+    """What root makes belongs to the owner of the folder that it is in, or a cron job would shut the owner out."""
+    if os.geteuid() == 0:
+        status = os.stat(folder)
+        if (status.st_uid, status.st_gid) != (0, 0):
+            os.chown(made, status.st_uid, status.st_gid)
+
+
+def make_folder(path: Path) -> bool:
+    """Make a folder, and those above it; False if it is there. Raises OSError."""
+    if path.is_dir():
+        return False
+    if not path.parent.is_dir():
+        make_folder(path.parent)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if path.is_dir():
+            return False
+        raise
+    adopt(path, path.parent)
+    return True
 
 
 def resolve(path: Path, root: Path) -> Path:
@@ -407,7 +432,7 @@ def _write_temporary(path: Path, data: bytes, like: Path | None) -> Path:
         while view:
             view = view[os.write(descriptor, view) :]
         if like is None:
-            _adopt(descriptor, path.parent)
+            adopt(descriptor, path.parent)
         else:
             _copy_metadata(like, descriptor)
         os.fsync(descriptor)
@@ -432,14 +457,6 @@ def _copy_metadata(like: Path, descriptor: int) -> None:
             for name in os.listxattr(like):
                 with contextlib.suppress(OSError):  # names that only the kernel or root may set
                     os.setxattr(descriptor, name, os.getxattr(like, name))
-
-
-def _adopt(descriptor: int, folder: Path) -> None:
-    """Files that root makes belong to the owner of the folder, or a cron job would shut the owner out."""
-    if os.geteuid() == 0:
-        status = os.stat(folder)
-        if (status.st_uid, status.st_gid) != (0, 0):
-            os.fchown(descriptor, status.st_uid, status.st_gid)
 
 
 def _leftovers(path: Path) -> list[Path]:

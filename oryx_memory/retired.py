@@ -15,22 +15,21 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 
 from oryx_memory.document import decode
 from oryx_memory.entry import Entry, Retirement, Scope
 
-_MARKER = " <!-- oryx: "
+_MARKER = b" <!-- oryx: "
 _KINDS = {"retired": (1, "from"), "restored": (-1, "to"), "again": (0, "in")}
 _RECORD = re.compile(
-    r"(retired|restored|again) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) (?:from|to|in) (core|archival)"
-    r"(?:: (.*))?; run (\S+); live (\d+)(?:; gap (\d+))?(?:; lines (\d+))? -->[ \t]*",
-    re.ASCII,
+    rb"((retired|restored|again) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) (?:from|to|in) (core|archival)"
+    rb"(?:: (.*))?; run (\S+)); live (\d+)(?:; gap (\d+))?(?:; lines (\d+))? -->[ \t]*[\r\n]*"
 )
 _LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
-_LINE_END = re.compile(rb"(?:\r\n|\r|\n)?\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Record:
     """One record: an entry left its memory (`out` is 1), came back (-1), or an equal one was added (0).
 
@@ -55,47 +54,49 @@ class Record:
 def record(stored: bytes, scope: Scope, why: Retirement, *, out: int, live: int, gap: int = 0) -> bytes:
     """The bytes of a record. `stored`: the entry's whole lines; a missing last line end becomes LF."""
     kind, preposition = next((name, word) for name, (number, word) in _KINDS.items() if number == out)
-    lines = [match.group() for match in _LINE.finditer(stored)]
-    first_end = _LINE_END.search(lines[0])
-    assert first_end is not None
-    first = lines[0][: first_end.start()]
-    marker = f"{_MARKER}{kind} {why.time.isoformat(timespec='seconds')} "
+    lines: list[bytes] = _LINE.findall(stored)
+    first = lines[0].rstrip(b"\r\n")
+    marker = f"{_MARKER.decode()}{kind} {why.time.isoformat(timespec='seconds')} "
     marker += f"{preposition} {scope.value}{f': {why.reason}' if out == 1 else ''}; run {why.run}; live {live}"
     marker += f"; gap {gap}" * (gap > 0) + f"; lines {len(lines)}" * (len(lines) > 1) + " -->"
-    whole = first + marker.encode() + (first_end.group() or b"\n") + b"".join(lines[1:])
+    whole = first + marker.encode() + (lines[0][len(first) :] or b"\n") + b"".join(lines[1:])
     return whole if whole[-1] in b"\r\n" else whole + b"\n"
 
 
 def parse(data: bytes) -> list[Record]:
     """The records of a retired file, in order. Lines that are no record are passed over; they stay in the file."""
     records: list[Record] = []
-    lines = list(_LINE.finditer(data))
-    number = 0
-    while number < len(lines):
-        match = lines[number]
+    reasons: dict[bytes, tuple[int, Scope, Retirement]] = {}  # the records of one run say the same
+    lines = _LINE.finditer(data)
+    for match in lines:
         line = match.group()
-        number += 1
-        at = line.rfind(_MARKER.encode())
-        end_at = _LINE_END.search(line)
-        if at < 0 or end_at is None:
-            continue
-        marker = _RECORD.fullmatch(line[at + len(_MARKER) : end_at.start()].decode(errors="replace"))
+        at = line.rfind(_MARKER)
+        marker = _RECORD.fullmatch(line, at + len(_MARKER)) if at >= 0 else None
         if marker is None:
             continue
-        kind, time, scope, reason, run, live, gap, count = marker.groups()
-        more = int(count or 1) - 1
-        if number + more > len(lines):
-            continue  # a torn record: its entry is still live
-        rest = b"".join(following.group() for following in lines[number : number + more])
-        stored = line[:at] + end_at.group() + rest
-        end = lines[number + more - 1].end()
-        number += more
+        head, kind, time, scope, reason, run, live, gap, count = marker.groups()
         try:
-            why = Retirement(datetime.fromisoformat(time), reason or "", run)
-        except ValueError:
+            why = reasons.get(head) or (
+                _KINDS[kind.decode()][0],
+                Scope(scope.decode()),
+                Retirement(
+                    datetime.fromisoformat(time.decode()), (reason or b"").decode(errors="replace"), run.decode()
+                ),
+            )
+        except ValueError:  # no date of the calendar, or no UTF-8
             continue
-        entry = Entry(decode(stored), Scope(scope), why)
-        records.append(Record(entry, _KINDS[kind][0], int(live), int(gap or 0), stored, match.start(), end))
+        reasons[head] = why
+        stored, end = line[:at] + line[len(line.rstrip(b"\r\n")) :], match.end()
+        if count:
+            rest = list(islice(lines, int(count) - 1))
+            if len(rest) < int(count) - 1:
+                break  # torn at the end of the file: its entry is still live
+            stored, end = (
+                b"".join([stored, *(following.group() for following in rest)]),
+                rest[-1].end() if rest else end,
+            )
+        entry = Entry(decode(stored), why[1], why[2])
+        records.append(Record(entry, why[0], int(live), int(gap or 0), stored, match.start(), end))
     return records
 
 

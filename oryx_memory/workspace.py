@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oryx_memory.errors import FileProblem, NoAgent, NoWorkspace, OryxMemoryWarning, UnsafeName
+from oryx_memory.files import adopt, make_folder
 
 FOLDER = ".oryxos"
 MEMORY = "MEMORY.md"
@@ -79,15 +80,10 @@ class Workspace:
     def create_agent(self, agent: str | None) -> bool:
         """Make the folder of an agent's memory; True if it was not there. Raises UnsafeName, FileProblem."""
         folder = self.memory_file(agent).parent
-        if folder.is_dir():
-            return False
         try:
-            folder.mkdir(parents=True)
-        except FileExistsError:
-            return False
+            return make_folder(folder)
         except OSError as error:
             raise FileProblem(folder, f"cannot be made: {str(error.strerror).lower()}") from error
-        return True
 
     def agent_title(self, agent: str) -> str:
         """`description` or `name` in the front matter of AGENT.md, on one line; empty where there is none."""
@@ -156,7 +152,10 @@ def discover(start: Path | None = None) -> Workspace:
 
 def named(path: Path) -> Workspace:
     """The workspace that a person named: the `.oryxos` folder or the folder that holds it. Raises NoWorkspace."""
-    path = Path(os.path.abspath(path)) if path.is_absolute() else Path(os.path.realpath(path))
+    try:
+        path = Path(os.path.abspath(path)) if path.is_absolute() else Path(os.path.realpath(path))
+    except OSError as error:
+        raise NoWorkspace(f"{path} counts from the working directory, which is gone; give a full path") from error
     for candidate in (path / FOLDER, path):
         if os.path.isdir(candidate) and (
             candidate.name == FOLDER or (candidate / "agents").is_dir() or (candidate / "memory").is_dir()
@@ -173,8 +172,7 @@ def initialise(folder: Path) -> Iterator[Path]:
     root = folder if folder.name == FOLDER else folder / FOLDER
     try:
         for directory in (root, *(root / name for name in _FOLDERS)):
-            if not directory.is_dir():
-                directory.mkdir(parents=True)
+            if make_folder(directory):
                 yield directory
         for name in _PAGES:
             if _write_new(root / name, f"# {name}\n"):
@@ -189,6 +187,7 @@ def initialise(folder: Path) -> Iterator[Path]:
 def _write_new(path: Path, text: str) -> bool:
     try:
         with open(path, "x", encoding="utf-8") as file:
+            adopt(file.fileno(), path.parent)
             file.write(text)
     except FileExistsError:
         return False
@@ -205,6 +204,8 @@ def _add_lines(path: Path, lines: tuple[str, ...]) -> bool:
         return False
     gap = "" if not present or present.endswith(b"\n") else "\n"
     with open(path, "a", encoding="utf-8") as file:
+        if not present:
+            adopt(file.fileno(), path.parent)
         file.write(gap + "".join(f"{line}\n" for line in missing))
     return True
 

@@ -105,12 +105,13 @@ def after(prelude: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", f"{prelude}\nimport sys\nsys.argv[0] = 'oryx'\n{_START}", *arguments]
 
 
-def as_user(uid: int, *arguments: str) -> list[str]:
-    """The command line of an `oryx` that has dropped to an unprivileged user, if we are root.
+def as_user(uid: int, *arguments: str, prelude: str = "") -> list[str]:
+    """The command line of an `oryx` that has dropped to an unprivileged user, if we are root; then `prelude`.
 
     The interpreter may live where that user cannot look, so everything is imported before.
     """
-    return after(f"{_IMPORT_ALL}\n{_DROP.format(uid=uid)}" if os.geteuid() == 0 else "", *arguments)
+    drop = f"{_IMPORT_ALL}\n{_DROP.format(uid=uid)}" if os.geteuid() == 0 else ""
+    return after(f"{drop}\n{prelude}", *arguments)
 
 
 _START = "from oryx_memory.cli.main import oryx\noryx()"

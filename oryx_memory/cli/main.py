@@ -3,17 +3,19 @@
 A command's module is imported when that command runs, and no other.
 """
 
+import gc
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
 
-from oryx_memory.cli.output import flush, one_visible_line, prepare_streams, tell
-from oryx_memory.errors import OryxMemoryError, OryxMemoryWarning
+from oryx_memory.cli.output import flush, give_up_output, prepare_streams, tell
+from oryx_memory.errors import OryxMemoryError, OryxMemoryWarning, RejectedInput
 
 _MODULES = {
     "init": "place",
@@ -35,6 +37,7 @@ _MODULES = {
     "completion": "place",
 }
 _ALIASES = {"search": "recall"}
+COMPLETE = "_ORYX_COMPLETE"  # set by the completion scripts
 
 
 class MemoryGroup(TyperGroup):
@@ -102,7 +105,7 @@ def _memory(
 
         overview(root)
     elif root is not None:
-        raise typer.BadParameter(f"options stand after the command: oryx memory {ctx.invoked_subcommand} --root {root}")
+        raise RejectedInput(f"options stand after the command: oryx memory {ctx.invoked_subcommand} --root {root}")
 
 
 def oryx() -> NoReturn:
@@ -116,21 +119,22 @@ def oryx_memory() -> NoReturn:
 
 
 def _run(app: typer.Typer, program: str) -> NoReturn:
-    has_input = prepare_streams()
-    if not has_input:
-        sys.stdin = None  # as Python leaves it; commands tell that it is closed
-    warnings.showwarning = _show_warning
+    gc.disable()  # a command is short, and a big memory is many objects that all stay
+    warnings.showwarning = _warnings_once()
     warnings.simplefilter("always", OryxMemoryWarning)
-    if f"_{program.replace('-', '_').upper()}_COMPLETE" in os.environ:
-        from typer._completion_classes import completion_init  # private; typer<0.29 is pinned, and a test runs it
-
-        completion_init()
     sys.exit(_exit_code(app, program))
 
 
 def _exit_code(app: typer.Typer, program: str) -> int:
     try:
+        prepare_streams()
+        if COMPLETE in os.environ:
+            from oryx_memory.cli.completion import answer
+
+            return answer(typer.main.get_command(app), program, sys.argv[1:])
         result = app(prog_name=program, standalone_mode=False)
+        if result == 130:  # what typer makes of Ctrl-C
+            raise KeyboardInterrupt
         flush()
         return result if isinstance(result, int) else 0
     except OryxMemoryError as error:
@@ -161,10 +165,18 @@ def _fail(message: str, code: int) -> int:
     try:
         flush()
     except OSError:
-        pass
+        give_up_output()  # or Python would fail once more when it ends
     return code
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    if issubclass(category, OryxMemoryWarning):
-        tell(f"oryx: warning: {one_visible_line(str(message))}")
+def _warnings_once() -> Callable[..., None]:
+    """Shows each of our warnings once. Python's own "once" counts for each module that warns."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        text = str(message)
+        if issubclass(category, OryxMemoryWarning) and text not in shown:
+            shown.add(text)
+            tell(f"oryx: warning: {text}")
+
+    return show

@@ -8,7 +8,7 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,10 +38,12 @@ class Here:
         quiet: bool,
         lock_timeout: float,
     ) -> None:
-        if user and (agent or root):
+        if user and (agent is not None or root):
             raise RejectedInput("--user names the global memory of ~/.oryxos; leave out --agent and --root")
+        if not lock_timeout >= 0:  # nan is not
+            raise RejectedInput(f"--lock-timeout is a number of seconds, not {lock_timeout}")
         self.out = Output(json=json, quiet=quiet)
-        self.agent = None if user else agent or os.environ.get("ORYX_AGENT") or None
+        self.agent = None if user else agent if agent is not None else os.environ.get("ORYX_AGENT") or None
         self.given_root = root
         self._user = user
         self._backend = backend
@@ -65,19 +67,23 @@ class Here:
 
     def store(self, agent: str | None = None, *, create: bool = False) -> LongTermMemoryStore:
         """The memory of the agent; without `create` the agent must exist."""
-        agent = agent or self.agent
-        store = stores.open(self.workspace, self.settings, agent, lock_timeout=self._lock_timeout)
+        name = self.agent if agent is None else agent
+        store = stores.open(self.workspace, self.settings, name, lock_timeout=self._lock_timeout)
         if not create:
             self.workspace.require_agent(store.agent)
         return store
 
-    def names(self, all_agents: bool) -> list[str | None]:
-        """The agents that a command is about."""
+    def names(self, all_agents: bool) -> Iterator[str | None]:
+        """The agents that a command is about, one after the other; the progress bar goes with them."""
         if not all_agents:
-            return [self.agent]
-        if self.agent:
+            yield self.agent
+            return
+        if self.agent is not None:
             raise RejectedInput("--all-agents and --agent exclude each other")
-        return [None, *self.workspace.agents()]
+        names = [None, *self.workspace.agents()]
+        for number, name in enumerate(names):
+            self.out.progress.step(number, len(names))
+            yield name
 
     def time(self, text: str) -> datetime:
         """A moment as a person writes it, as local wall-clock time. Raises RejectedInput."""
@@ -124,9 +130,9 @@ def one_text(words: list[str] | None, what: str) -> str | None:
     if len(words) == 1:
         return words[0]
     typed = sys.argv[1:]
-    for word in words:
+    for word in reversed(words):  # the words stand behind the command's name and the values of options
         if word in typed:
-            typed.remove(word)
+            del typed[len(typed) - 1 - typed[::-1].index(word)]
     program = os.path.basename(sys.argv[0]) if sys.argv[0] else "oryx"
     command = " ".join([program, *map(shlex.quote, typed), shlex.quote(" ".join(words))])
     raise RejectedInput(f"expected one {what}, got {len(words)} words; quote it: {command}")
@@ -234,7 +240,9 @@ def memory_command(app: typer.Typer, name: str | None = None) -> Callable[[Calla
         @functools.wraps(function)
         def command(**params: Any) -> None:
             common = {parameter.name: params.pop(parameter.name) for parameter in COMMON}
-            function(Here(**common), **params)
+            here = Here(**common)
+            with here.out.progress:
+                function(here, **params)
 
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + COMMON
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # typer reads it

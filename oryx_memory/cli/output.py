@@ -8,14 +8,16 @@ when a person looks.
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from io import TextIOWrapper
+from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from oryx_memory.entry import Entry
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.progress import Progress as Bar
     from rich.text import Text
 
 # Control characters, and those that reorder text (Unicode Standard Annex 9): a terminal obeys both.
@@ -39,22 +41,107 @@ def _escape(match: "re.Match[str]") -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def prepare_streams() -> bool:
-    """Make the standard streams fit to use, whatever they were started with; returns whether stdin is there.
+class _Pipe(FileIO):
+    """A standard stream whose reader may go (`| head -1`): it has what it wanted, so the rest goes nowhere, and the
+    command ends as it would have.
+    """
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or 0
+        except BrokenPipeError:
+            _lead_nowhere(self.fileno())
+            return len(data)
+
+
+def _lead_nowhere(descriptor: int) -> None:
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
+def prepare_streams() -> None:
+    """Make the standard streams fit to use, whatever they were started with.
 
     A closed descriptor 0 to 2 is opened on the null device, or the next file opened would take its number and be
-    written to by whoever prints.
+    written to by whoever prints; Python's own object for it stays None.
     """
-    has_input = sys.stdin is not None
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+    stdout, stderr = sys.stdout, sys.stderr
+    if stdout is sys.__stdout__ and stdout is not None:
+        sys.stdout = TextIOWrapper(BufferedWriter(_Pipe(stdout.fileno(), "wb", closefd=False)))
+    if stderr is sys.__stderr__ and stderr is not None:
+        sys.stderr = TextIOWrapper(BufferedWriter(_Pipe(stderr.fileno(), "wb", closefd=False)))
     for stream, errors in ((sys.stdout, "surrogateescape"), (sys.stderr, "backslashreplace")):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=errors, newline="\n")
-    return has_input
+            stream.reconfigure(encoding="utf-8", errors=errors, newline="\n", line_buffering=stream.isatty())
+
+
+def give_up_output() -> None:
+    """Let standard output lead nowhere from now on."""
+    if sys.stdout is not None:
+        _lead_nowhere(sys.stdout.fileno())
+
+
+class Progress:
+    """A bar on the terminal for work that takes over a second; nothing is imported or shown before that.
+
+    A context manager. `step` tells how far the work is; without it the bar only moves.
+    """
+
+    def __init__(self, *, shown: bool) -> None:
+        self._timer = threading.Timer(1.0, self._show) if shown else None
+        self._lock = threading.Lock()
+        self._bar: Bar | None = None
+        self._done, self._total = 0, 0
+
+    def __enter__(self) -> "Progress":
+        if self._timer:
+            self._timer.daemon = True
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def step(self, done: int, total: int) -> None:
+        """So many of so many parts are done."""
+        with self._lock:
+            self._done, self._total = done, total
+            if self._bar:
+                self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+
+    def stop(self) -> None:
+        """Take the bar away: something will be printed, or somebody asked."""
+        with self._lock:
+            if self._timer:
+                self._timer.cancel()
+                self._timer = None
+            if self._bar:
+                self._bar.stop()
+                self._bar = None
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        with self._lock:
+            if self._timer:
+                self._bar = Bar(
+                    BarColumn(),
+                    TimeElapsedColumn(),
+                    console=Console(stderr=True),
+                    transient=True,
+                    redirect_stdout=False,  # data are data while it moves
+                    redirect_stderr=False,
+                )
+                self._bar.add_task("", total=self._total or None, completed=self._done)
+                self._bar.start()
 
 
 class Output:
@@ -65,6 +152,7 @@ class Output:
         self.quiet = quiet
         self.fancy = sys.stdout is not None and sys.stdout.isatty()
         self._console: Console | None = None
+        self.progress = Progress(shown=not quiet and sys.stderr is not None and sys.stderr.isatty())
 
     @property
     def console(self) -> "Console":
@@ -77,10 +165,12 @@ class Output:
 
     def data(self, text: str) -> None:
         """One line of data, or several."""
+        self._before_data()
         _write(f"{visible(text) if self.fancy else text}\n")
 
     def render(self, *renderables: "RenderableType") -> None:
         """Something that only a terminal is shown."""
+        self.progress.stop()
         with self.console.capture() as capture:
             for renderable in renderables:
                 self.console.print(renderable, soft_wrap=not hasattr(renderable, "columns"))
@@ -93,11 +183,13 @@ class Output:
 
     def warn(self, text: str) -> None:
         """One line to the person, whatever --quiet says; it comes after the data printed so far."""
+        self.progress.stop()
         flush()
         tell(text)
 
     def object(self, value: Any) -> None:
         """One JSON value on one line."""
+        self._before_data()
         from msgspec.json import encode
 
         text = encode(value).decode()
@@ -115,6 +207,7 @@ class Output:
         elif self.fancy:
             self.render(*(styled(entry, with_id=ids) for entry in entries))
         else:
+            self._before_data()
             _write("".join(f"{entry.raw}\n" for entry in entries))
 
     def entry(self, entry: Entry, agent: str | None) -> None:
@@ -123,6 +216,10 @@ class Output:
             self.object(entry_object(entry, agent))
         else:
             self.entries([entry], agent)
+
+    def _before_data(self) -> None:
+        if self.fancy:  # data that go elsewhere do not meet the bar
+            self.progress.stop()
 
     def rows(self, rows: Iterable[Sequence[str]]) -> None:
         """Rows of fields, separated by tabs."""
@@ -184,28 +281,14 @@ def tell(text: str) -> None:
 
 
 def flush() -> None:
-    """Push out what is still buffered; a reader that has gone is no error."""
-    _write("")
+    """Push out what is still buffered."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def _write(text: str) -> None:
-    stream = sys.stdout
-    if stream is None:
-        return
-    try:
-        stream.write(text)
-        if not text or stream.isatty():
-            stream.flush()
-    except BrokenPipeError:
-        # The reader has what it wanted (`| head -1`): stop without a word.
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())
-        raise SystemExit(0) from None
-
-
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """`1 entry`, `1,204 entries`."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+    if sys.stdout is not None:
+        sys.stdout.write(text)
 
 
 def entries_text(number: int, kind: str = "") -> str:
@@ -233,9 +316,9 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for number, column in enumerate(columns):
-        made.add_column(Text(column), justify="right" if right and right.get(number) else "left")
+        made.add_column(Text(column), justify="right" if right and right.get(number) else "left", overflow="fold")
     for row in rows:
         made.add_row(*(Text(visible(cell)) for cell in row))
     return made

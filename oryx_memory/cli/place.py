@@ -46,8 +46,9 @@ def overview(root: str | None) -> None:
         out.talk(str(error))
         out.talk("help: oryx memory --help")
         raise typer.Exit(error.exit_code) from error
+    backend = here.settings["backend"]
     rows = _counts(here, [None, *place.agents()])
-    out.rows([("workspace", str(place.root)), ("backend", here.settings["backend"])])
+    out.rows([("workspace", str(place.root)), ("backend", backend)])
     if out.fancy:
         out.render(table(("memory", "core", "archival", "retired", ""), rows, right={1: True, 2: True, 3: True}))
     else:
@@ -56,11 +57,12 @@ def overview(root: str | None) -> None:
 
 
 def _counts(here: Here, agents: list[str | None]) -> list[tuple[str, ...]]:
+    settings = here.settings
     rows: list[tuple[str, ...]] = []
     for agent in agents:
         about = here.workspace.agent_title(agent) if agent else "shared by all agents of this workspace"
         try:
-            now = stores.open(here.workspace, here.settings, agent).read(retired=True)
+            now = stores.open(here.workspace, settings, agent).read(retired=True)
             rows.append((agent or "(global)", str(len(now.core)), str(len(now.archival)), str(len(now.retired)), about))
         except OryxMemoryError as error:
             here.out.warn(f"oryx: {title(agent)}: {error}")
@@ -82,7 +84,10 @@ def init(here: Here) -> None:
         raise NoWorkspace("the working directory is gone; name a folder with --root PATH") from error
     made = list(workspace.initialise(folder))
     root = folder if folder.name == workspace.FOLDER else folder / workspace.FOLDER
-    here.out.data(str(root))
+    if here.out.json:
+        here.out.object({"workspace": str(root), "made": [str(path) for path in made]})
+    else:
+        here.out.data(str(root))
     if made:
         here.out.talk(f"made {', '.join(path.name for path in made)}")
         here.out.talk("next: oryx memory append -a NAME 'a text'")
@@ -131,7 +136,11 @@ def path(
       $EDITOR "$(oryx memory path -a ops)"
     """
     file = here.workspace.memory_file(here.store().agent)
-    here.out.data(str(file.with_name(f"{file.stem}.retired{file.suffix}") if retired else file))
+    shown = str(file.with_name(f"{file.stem}.retired{file.suffix}") if retired else file)
+    if here.out.json:
+        here.out.object({"path": shown})
+    else:
+        here.out.data(shown)
 
 
 @memory_command(config)
@@ -167,11 +176,9 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
       eval "$(oryx memory completion bash)"
       oryx memory completion fish > ~/.config/fish/completions/oryx.fish
     """
-    from typer._completion_shared import get_completion_script  # private; typer<0.29 is pinned, and a test runs it
+    from oryx_memory.cli.completion import script
 
-    program = _program()
-    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-    print(get_completion_script(prog_name=program, complete_var=variable, shell=shell.value))
+    print(script(shell.value, _program()), end="")
 
 
 def _program() -> str:

@@ -9,7 +9,7 @@ import typer
 
 from oryx_memory import changes
 from oryx_memory.cli.options import Here, complete_live, for_agent, memory_command, one_text, title
-from oryx_memory.cli.output import entries_text, entry_object, visible
+from oryx_memory.cli.output import entries_text, entry_object, styled, visible
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import NothingFound, RejectedInput
 from oryx_memory.matching import Keyword
@@ -200,7 +200,7 @@ def show(here: Here, reference: Annotated[str, typer.Argument(metavar="ID", auto
         fields.append(("retired", f"{entry.retired.time}: {entry.retired.reason}; run {entry.retired.run}"))
     from rich.text import Text
 
-    here.out.render(*(Text(f"{name:8}", style="dim").append(visible(value), style="default") for name, value in fields))
+    here.out.render(*(Text.assemble((f"{name:8}", "dim"), visible(value)) for name, value in fields))
     here.out.data(f"\n{entry.content}")
 
 
@@ -272,22 +272,11 @@ def _nothing(here: Here, keyword: str, *, all_agents: bool, filtered: bool) -> s
 
 
 def _show_retired(here: Here, entries: list[Entry]) -> None:
-    from oryx_memory.cli.output import table
+    from rich.text import Text
 
-    here.out.render(
-        table(
-            ("id", "retired", "from", "reason", "run", "entry"),
-            [
-                (
-                    entry.id,
-                    f"{entry.retired.time:%Y-%m-%d %H:%M}",
-                    entry.scope.value,
-                    entry.retired.reason,
-                    entry.retired.run,
-                    entry.raw,
-                )
-                for entry in entries
-                if entry.retired
-            ],
-        )
-    )
+    for entry in entries:
+        if why := entry.retired:
+            here.out.render(
+                styled(entry, with_id=True),
+                Text(f"              {why.time:%Y-%m-%d %H:%M} from {entry.scope}: {why.reason}; run {why.run}", "dim"),
+            )

@@ -74,6 +74,7 @@ def edit(here: Here, reference: Live, text: Text = None) -> None:
     if content in (None, "-") and sys.stdin is not None and sys.stdin.isatty():
         store = here.store()
         now = changes.pick(list(store.read().live()), reference).entry
+        here.out.progress.stop()
         content = _from_editor(now.content)
     change = _apply(here, changes.edit(reference, _given_or_input([content] if content is not None else None)))
     done = change.edit[0] if change.edit else None

@@ -188,6 +188,8 @@ class _Rewrite:
 
     def _new_content(self, data: bytes) -> bytes:
         document = MemoryDocument(data)
+        if document.layout.conflict:
+            files.warn_of_conflict(self.store.path)
         live = Snapshot(document.entries(Scope.CORE), document.entries(Scope.ARCHIVAL))
         snapshot, out, records = self.store._with_retired(live)
         change = self.plan(snapshot)
