@@ -4,8 +4,9 @@ A plan is a function from Snapshot to Change. A store calls it once under its lo
 `--dry-run` shows the same Change. Each item of a Change names one copy of an entry, by its place in the Snapshot.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from oryx_memory.entry import Entry, Scope
@@ -85,6 +86,14 @@ class Change:
 
 
 Plan = Callable[[Snapshot], Change]
+
+
+def new_run(now: datetime, known: Container[str]) -> str:
+    """The id of a run that starts now: its time and a number that no run known so far has."""
+    number = 1
+    while (run := f"{now:%Y%m%dT%H%M%S}-{number}") in known:
+        number += 1
+    return run
 
 
 def find(copies: Sequence[Copy], reference: str) -> list[Copy]:

@@ -112,6 +112,9 @@ class Lock:
     def _close(descriptor: int) -> None:
         _held.discard(descriptor)
         with contextlib.suppress(OSError):
+            fcntl.flock(
+                descriptor, fcntl.LOCK_UN
+            )  # closing is not enough while a child that was just forked has it too
             os.close(descriptor)
 
     def keep(self) -> None:

@@ -85,8 +85,9 @@ def _kind(value: Any) -> str:
 
 # Key, default, check. A default of None means "no such rule".
 _KEYS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
-    "backend": ("markdown", _text("markdown")),
+    "backend": ("markdown", _text("markdown", "sqlite")),
     "time.zone": ("", _zone),
+    "sqlite.path": ("", _text()),
     "agents.unsafe": ("refuse", _text("refuse", "global")),
     "archival.max_chars": (4000, _number(1)),
     "core.max_chars": (8000, _number(1)),

@@ -32,6 +32,10 @@ class Workspace:
         """`memory.toml`, which may be absent."""
         return self.root / "memory.toml"
 
+    def database_file(self, path: str = "") -> Path:
+        """OryxOS's database: `path`, which counts from the folder that holds `.oryxos`, by default `oryxos.db`."""
+        return self.root.parent / (path or "oryxos.db")
+
     @property
     def agents_dir(self) -> Path:
         """The folder of the agents' folders."""

@@ -18,7 +18,7 @@ hypothesis_settings.register_profile(
 hypothesis_settings.register_profile("long", hypothesis_settings.get_profile("default"), max_examples=3000)
 hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-BACKENDS = ("markdown",)
+BACKENDS = ("markdown", "sqlite")
 NOW = datetime(2026, 8, 1, 2, 0, 0)
 
 Opener = Callable[..., LongTermMemoryStore]

@@ -35,6 +35,7 @@ def memory(workspace: Workspace) -> MarkdownStore:
     store = MarkdownStore(workspace, "ops", lambda: NOW)
     store.path.parent.mkdir()
     store.path.write_text(BEFORE, encoding="utf-8")
+    (workspace.root / ".locks").mkdir()
     return store
 
 

@@ -1,7 +1,7 @@
 """One agent's memory in one backend: the contract, and `open`, which picks the backend by the settings."""
 
 import os
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,6 @@ def open(
     Raises UnsafeName, or with `[agents] unsafe = "global"` takes the global memory for such a name.
     """
     from oryx_memory.errors import UnsafeName
-    from oryx_memory.stores.markdown import MarkdownStore
 
     try:
         workspace.memory_file(agent)
@@ -53,17 +52,31 @@ def open(
         if settings["agents.unsafe"] != "global":
             raise
         agent = None
-    return MarkdownStore(workspace, agent, clock or local_clock(settings["time.zone"]), lock_timeout=lock_timeout)
+    clock = clock or local_clock(settings["time.zone"])
+    if settings["backend"] == "sqlite":
+        from oryx_memory.stores.sqlite import SqliteStore
+
+        zone = _zone(settings["time.zone"])
+        return SqliteStore(
+            workspace.database_file(settings["sqlite.path"]), agent, clock, zone=zone, lock_timeout=lock_timeout
+        )
+    from oryx_memory.stores.markdown import MarkdownStore
+
+    return MarkdownStore(workspace, agent, clock, lock_timeout=lock_timeout)
 
 
 def local_clock(zone: str = "") -> Clock:
     """A clock that gives the wall-clock time of an IANA zone, or of the system for an empty name."""
-    if not zone:
-        return datetime.now
+    here = _zone(zone)
+    return (lambda: datetime.now(here).replace(tzinfo=None)) if here else datetime.now
+
+
+def _zone(name: str) -> tzinfo | None:
+    if not name:
+        return None
     from zoneinfo import ZoneInfo
 
-    here = ZoneInfo(zone)
-    return lambda: datetime.now(here).replace(tzinfo=None)
+    return ZoneInfo(name)
 
 
 def open_memory(

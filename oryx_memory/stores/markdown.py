@@ -10,13 +10,12 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from oryx_memory import files
-from oryx_memory.changes import Change, Copy, Plan, Snapshot
+from oryx_memory.changes import Change, Copy, Plan, Snapshot, new_run
 from oryx_memory.document import (
     Layout,
     Located,
@@ -196,7 +195,7 @@ class _Rewrite:
         if not change:
             self.change = change
             return data
-        self.change = change = replace(change, run=_new_run(self.now, {item.run for item in records}))
+        self.change = change = replace(change, run=new_run(self.now, {item.run for item in records}))
         self.copies = _copies_after(snapshot, change)
         self.restored = [(copy.entry, out[copy.at].stored, out[copy.at].gap) for copy in change.restore]
         named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
@@ -298,13 +297,6 @@ def _copies_after(snapshot: Snapshot, change: Change) -> Counter[str]:
     copies.update(copy.entry.text for copy in change.restore)
     copies.update(entry.text for entry in change.add if entry.retired is None)
     return copies
-
-
-def _new_run(now: datetime, known: set[str]) -> str:
-    number = 1
-    while (run := f"{now:%Y%m%dT%H%M%S}-{number}") in known:
-        number += 1
-    return run
 
 
 def _pieces(entries: Sequence[Entry], newline: bytes) -> list[bytes]:

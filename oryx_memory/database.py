@@ -1,0 +1,172 @@
+"""OryxOS's SQLite file: opening it, the one transaction primitive, our migrations, and what its errors mean.
+
+Only the standard sqlite3: two SQLite libraries in one process break each other's locks. An existing journal mode is
+never changed, a file that we make is WAL; `synchronous` is FULL, so an acknowledged commit survives a power cut.
+`commit` occurs in `transaction` alone. sqlite-utils is imported only where a migration has to run.
+"""
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oryx_memory.errors import FileProblem, LockTimeout
+from oryx_memory.files import adopt
+
+if TYPE_CHECKING:
+    from sqlite_utils import Migrations
+
+MIGRATION_SET = "oryx_memory"
+MIGRATIONS = ("entries", "agent_name", "details")  # named and append-only; what each does is in `_migrations`
+
+
+def connect(path: Path, *, timeout: float, write: bool) -> sqlite3.Connection | None:
+    """Open the database, or None where there is none and nothing will be written. `timeout` in seconds.
+
+    Raises FileProblem.
+    """
+    if not path.exists():
+        if not write:
+            return None
+        _make(path)
+    with problems(path, timeout):
+        if write:
+            return _opened(path, "rw", timeout)
+        try:
+            return _opened(path, "ro", timeout)
+        except sqlite3.OperationalError:
+            # A WAL file in a folder that cannot be written: nobody can be writing it either.
+            if os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists():
+                raise
+            return _opened(path, "ro&immutable=1", timeout)
+
+
+def _opened(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
+    from urllib.parse import quote
+
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # a file that is no database says so here
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make(path: Path) -> None:
+    with problems(path, 0):
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            return
+        try:
+            adopt(descriptor, path.parent)
+        finally:
+            os.close(descriptor)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+
+
+@contextlib.contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """One transaction that takes the write lock at once; inside another one, a savepoint."""
+    nested = connection.in_transaction
+    connection.execute("SAVEPOINT oryx" if nested else "BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:  # an error such as a full disk may have ended it already
+            connection.execute("ROLLBACK TO oryx" if nested else "ROLLBACK")
+        raise
+    connection.execute("RELEASE oryx" if nested else "COMMIT")
+
+
+def migrate(connection: sqlite3.Connection, path: Path) -> None:
+    """Bring the tables up to date, if our record says that they are not. Raises FileProblem for a newer file."""
+    if _applied(connection, path) == set(MIGRATIONS):
+        return
+    from sqlite_utils import Database
+
+    with transaction(connection):
+        _migrations().apply(Database(connection))
+
+
+def _applied(connection: sqlite3.Connection, path: Path) -> set[str]:
+    if not has_table(connection, "_sqlite_migrations"):
+        return set()
+    rows = connection.execute("SELECT name FROM _sqlite_migrations WHERE migration_set = ?", (MIGRATION_SET,))
+    applied = {name for (name,) in rows}
+    if unknown := applied.difference(MIGRATIONS):
+        raise FileProblem(path, f"was made by a newer oryx-memory ({', '.join(sorted(unknown))}); update this one")
+    return applied
+
+
+def _migrations() -> "Migrations":
+    from sqlite_utils import Database, Migrations
+
+    migrations = Migrations(MIGRATION_SET)
+
+    @migrations(name="entries")
+    def entries(db: Database) -> None:  # OryxOS 0.1.3's own table, as it makes it
+        db.conn.execute(
+            "CREATE TABLE IF NOT EXISTS memory_entries (id INTEGER PRIMARY KEY AUTOINCREMENT, "
+            "agent_name VARCHAR(128) NOT NULL DEFAULT '__global__', scope VARCHAR(16) NOT NULL, "
+            "content TEXT NOT NULL, created_at TIMESTAMP NOT NULL)"
+        )
+        db.conn.execute("CREATE INDEX IF NOT EXISTS idx_memory_scope ON memory_entries (scope)")
+
+    @migrations(name="agent_name")
+    def agent_name(db: Database) -> None:  # a file from before OryxOS told agents apart
+        if "agent_name" not in columns(db.conn, "memory_entries"):
+            db.conn.execute(
+                "ALTER TABLE memory_entries ADD COLUMN agent_name VARCHAR(128) NOT NULL DEFAULT '__global__'"
+            )
+        db.conn.execute("CREATE INDEX IF NOT EXISTS idx_memory_agent ON memory_entries (agent_name, scope)")
+
+    @migrations(name="details")
+    def details(db: Database) -> None:  # what a row of OryxOS has no place for
+        db.conn.execute(
+            "CREATE TABLE IF NOT EXISTS memory_entry_details (row_id INTEGER PRIMARY KEY, raw TEXT, retired_at TEXT, "
+            "retired_from VARCHAR(16), reason TEXT, run TEXT)"
+        )
+
+    return migrations
+
+
+def has_table(connection: sqlite3.Connection, name: str) -> bool:
+    """Whether the database has a table."""
+    found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,))
+    return found.fetchone() is not None
+
+
+def columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    """The names of a table's columns."""
+    return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+
+
+@contextlib.contextmanager
+def problems(path: Path, timeout: float) -> Iterator[None]:
+    """Tell SQLite's errors as one line with the file. Raises FileProblem, or LockTimeout for a file that is locked."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise LockTimeout(path, timeout) from error
+        messages = {
+            sqlite3.SQLITE_NOTADB: "is not a SQLite database, or is encrypted",
+            sqlite3.SQLITE_CORRUPT: "is corrupt; restore it from a backup, or try sqlite3's .recover",
+            sqlite3.SQLITE_READONLY: "is read-only; nothing was written",
+            sqlite3.SQLITE_FULL: "no space left on the disk; nothing was added",
+            sqlite3.SQLITE_CANTOPEN: "cannot be opened; look at its owner, its mode and its folder's",
+        }
+        raise FileProblem(path, messages.get(code, str(error))) from error
+    except PermissionError as error:
+        raise FileProblem(path, "permission denied") from error
+    except FileNotFoundError as error:
+        raise FileProblem(path, "its folder is not there") from error

@@ -1,0 +1,313 @@
+"""The sqlite backend: OryxOS's own table `memory_entries`, and one of ours beside it for what it has no place for.
+
+A row holds the content and the time (epoch milliseconds, as OryxOS's driver writes and reads them); the line is formed
+from them in `[time] zone`. Only where that would not give the exact line (no time, no seconds, another zone, an hour
+that a clock change doubles) it stands in `memory_entry_details.raw`, and is believed only while it agrees with the row.
+Retired rows have scope RETIRED, which OryxOS's queries never see. Order is the order of row ids.
+"""
+
+import sqlite3
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import datetime, tzinfo
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from oryx_memory import database, files
+from oryx_memory.changes import Change, Copy, Plan, Snapshot, new_run
+from oryx_memory.document import piece
+from oryx_memory.entry import BLANKS, Entry, Retirement, Scope
+from oryx_memory.matching import Keyword
+from oryx_memory.stores.base import Clock, LongTermMemoryStore
+from oryx_memory.window import MAX_CHARS, Memory, load
+
+GLOBAL = "__global__"  # OryxOS's name for no agent
+_RETIRED = "RETIRED"
+_EPOCH = datetime(1970, 1, 1)
+
+
+class _Row(NamedTuple):
+    """A row with its details: `created_at` in epoch milliseconds, or text as older drivers wrote it."""
+
+    id: int
+    scope: str
+    content: str
+    created_at: Any
+    raw: str | None
+    retired_at: str | None
+    retired_from: str | None
+    reason: str | None
+    run: str | None
+
+
+class SqliteStore(LongTermMemoryStore):
+    """One agent's rows in OryxOS's database. `zone` None is the system's zone."""
+
+    def __init__(
+        self, path: Path, agent: str | None, clock: Clock, *, zone: tzinfo | None = None, lock_timeout: float = 10.0
+    ) -> None:
+        super().__init__(agent, clock)
+        self.path = path
+        self.zone = zone
+        self.lock_timeout = lock_timeout
+
+    def stamp(self) -> str:
+        log = self.path.with_name(f"{self.path.name}-wal")  # comes and goes, empty, with those who only read
+        size = log.stat().st_size if log.exists() else 0
+        return f"{files.stamp(self.path)} {files.stamp(log) if size else '-'}"
+
+    def read(self, *, retired: bool = False) -> Snapshot:
+        with self._reading() as connection:
+            return self._snapshot(connection, retired=retired)[0] if connection else Snapshot()
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        with self._writing() as connection, database.transaction(connection):
+            for entry in entries:
+                self._insert(connection, entry)
+
+    def edit(self, plan: Plan, *, dry_run: bool = False) -> Change:
+        if dry_run:
+            return plan(self.read(retired=True))
+        with self._writing() as connection:
+            with database.transaction(connection):
+                snapshot, rows = self._snapshot(connection, retired=True)
+                change = plan(snapshot)
+                if change:
+                    change = replace(change, run=self._new_run(snapshot))
+                    self._apply(connection, rows, change)
+            if change.purge:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log would keep what was destroyed
+            return change
+
+    def recall_by_keyword(self, keyword: str) -> list[Entry]:
+        wanted = Keyword(keyword)
+        with self._reading() as connection:
+            rows = self._rows(connection, "ARCHIVAL") if connection else iter(())
+            texts = [raw for row in rows if (raw := self._raw(row))]
+        encoded = [text.encode() for text in texts]
+        starts = list(accumulate((len(text) + 1 for text in encoded), initial=0))
+        data = b"\n".join(encoded)
+        found: dict[int, Entry] = {}
+        for start, _ in wanted.lines(data, 0, len(data)):
+            number = bisect_right(starts, start) - 1
+            if number not in found and wanted.matches((entry := Entry(texts[number])).text):
+                found[number] = entry
+        return list(found.values())
+
+    def load(self, *, max_chars: int | None = MAX_CHARS) -> Memory:
+        with self._reading() as connection:
+            if connection is None:
+                return load((), (), 0, max_chars)
+            core = [Entry(raw, Scope.CORE) for row in self._rows(connection, "CORE") if (raw := self._raw(row))]
+            newest = self._rows(connection, "ARCHIVAL", newest_first=True)
+            entries = (Entry(raw) for row in newest if (raw := self._raw(row)))
+            total = self._count_archival(connection)
+            return load(core, entries, total, max_chars)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection | None]:
+        connection = database.connect(self.path, timeout=self.lock_timeout, write=False)
+        if connection is None:
+            yield None
+            return
+        with closing(connection), database.problems(self.path, self.lock_timeout):
+            connection.text_factory = _text
+            connection.execute("BEGIN")  # one moment for all that is read
+            yield connection
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        connection = database.connect(self.path, timeout=self.lock_timeout, write=True)
+        assert connection is not None
+        with closing(connection), database.problems(self.path, self.lock_timeout):
+            connection.text_factory = _text
+            database.migrate(connection, self.path)
+            yield connection
+
+    def _where(self, connection: sqlite3.Connection) -> tuple[str, tuple[str, ...]] | None:
+        """The condition of this agent's rows; None where there is no table. An old table has no agents."""
+        if not database.has_table(connection, "memory_entries"):
+            return None
+        if "agent_name" not in database.columns(connection, "memory_entries"):
+            return ("1" if self.agent is None else "0"), ()
+        return "agent_name = ?", (self.agent or GLOBAL,)
+
+    def _rows(self, connection: sqlite3.Connection, scope: str, *, newest_first: bool = False) -> Iterator[_Row]:
+        where = self._where(connection)
+        if where is None:
+            return
+        details = database.has_table(connection, "memory_entry_details")
+        more = "raw, retired_at, retired_from, reason, run" if details else "NULL, NULL, NULL, NULL, NULL"
+        join = "LEFT JOIN memory_entry_details ON row_id = id" if details else ""
+        for row in connection.execute(
+            f"SELECT id, scope, content, created_at, {more} FROM memory_entries {join} "
+            f"WHERE {where[0]} AND scope = ? ORDER BY id {'DESC' if newest_first else ''}",
+            (*where[1], scope),
+        ):
+            yield _Row(*row)
+
+    def _count_archival(self, connection: sqlite3.Connection) -> int:
+        where = self._where(connection)
+        if where is None:
+            return 0
+        sql = f"SELECT count(*) FROM memory_entries WHERE {where[0]} AND scope = 'ARCHIVAL' AND trim(content, ?) != ''"
+        (count,) = connection.execute(sql, (*where[1], BLANKS)).fetchone()
+        return int(count)
+
+    def _snapshot(self, connection: sqlite3.Connection, *, retired: bool) -> tuple[Snapshot, dict[str, list[int]]]:
+        """The memory, and the row ids of its entries by scope, in the same order."""
+        ids: dict[str, list[int]] = {}
+        entries: dict[str, list[Entry]] = {}
+        for scope in ("CORE", "ARCHIVAL", *([_RETIRED] if retired else [])):
+            ids[scope], entries[scope] = [], []
+            for row in self._rows(connection, scope):
+                raw = self._raw(row)
+                if raw:
+                    ids[scope].append(row.id)
+                    entries[scope].append(_entry(raw, row))
+        parts = (tuple(entries.get(scope, ())) for scope in ("CORE", "ARCHIVAL", _RETIRED))
+        return Snapshot(*parts), ids
+
+    def _apply(self, connection: sqlite3.Connection, ids: dict[str, list[int]], change: Change) -> None:
+        def row(copy: Copy) -> int:
+            return ids[_RETIRED if copy.entry.retired else copy.entry.scope.name][copy.at]
+
+        now = self.clock().replace(microsecond=0)
+        for item in change.retire:
+            self._set_retired(
+                connection, row(item.copy), item.copy.entry.scope, Retirement(now, item.reason, change.run)
+            )
+        for edit in change.edit:
+            old = edit.copy.entry
+            self._insert(connection, replace(old, retired=Retirement(now, "edited", change.run)))
+            content, created_at, raw = self._columns(edit.new)
+            connection.execute(
+                "UPDATE memory_entries SET content = ?, created_at = ? WHERE id = ?",
+                (content, created_at, row(edit.copy)),
+            )
+            connection.execute("DELETE FROM memory_entry_details WHERE row_id = ?", (row(edit.copy),))
+            self._set_raw(connection, row(edit.copy), raw)
+        for move in change.move:
+            self._insert(connection, Entry(move.copy.entry.raw, move.to))
+            self._delete(connection, row(move.copy))
+        for copy in change.restore:
+            connection.execute("UPDATE memory_entries SET scope = ? WHERE id = ?", (copy.entry.scope.name, row(copy)))
+            connection.execute(
+                "UPDATE memory_entry_details SET retired_at = NULL, retired_from = NULL, reason = NULL, run = NULL "
+                "WHERE row_id = ?",
+                (row(copy),),
+            )
+        if change.purge:
+            connection.execute("PRAGMA secure_delete = ON")
+            for copy in change.purge:
+                self._delete(connection, row(copy))
+        for entry in change.add:
+            self._insert(connection, entry)
+
+    def _insert(self, connection: sqlite3.Connection, entry: Entry) -> None:
+        piece(entry, b"\n")  # refuses what no MEMORY.md could hold
+        content, created_at, raw = self._columns(entry)
+        scope = _RETIRED if entry.retired else entry.scope.name
+        row = connection.execute(
+            "INSERT INTO memory_entries (agent_name, scope, content, created_at) VALUES (?, ?, ?, ?)",
+            (self.agent or GLOBAL, scope, content, created_at),
+        ).lastrowid
+        assert row is not None
+        self._set_raw(connection, row, raw)
+        if entry.retired:
+            self._set_retired(connection, row, entry.scope, entry.retired)
+
+    def _set_raw(self, connection: sqlite3.Connection, row: int, raw: str | None) -> None:
+        if raw is not None:
+            connection.execute("INSERT INTO memory_entry_details (row_id, raw) VALUES (?, ?)", (row, raw))
+
+    def _set_retired(self, connection: sqlite3.Connection, row: int, scope: Scope, why: Retirement) -> None:
+        connection.execute("UPDATE memory_entries SET scope = ? WHERE id = ?", (_RETIRED, row))
+        connection.execute(
+            "INSERT INTO memory_entry_details (row_id, retired_at, retired_from, reason, run) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (row_id) DO UPDATE SET retired_at = excluded.retired_at, "
+            "retired_from = excluded.retired_from, reason = excluded.reason, run = excluded.run",
+            (row, why.time.isoformat(timespec="seconds"), scope.name, why.reason, why.run),
+        )
+
+    def _delete(self, connection: sqlite3.Connection, row: int) -> None:
+        connection.execute("DELETE FROM memory_entry_details WHERE row_id = ?", (row,))
+        connection.execute("DELETE FROM memory_entries WHERE id = ?", (row,))
+
+    def _new_run(self, snapshot: Snapshot) -> str:
+        known = {entry.retired.run for entry in snapshot.retired if entry.retired}
+        return new_run(self.clock(), known)
+
+    def _columns(self, entry: Entry) -> tuple[str, int, str | None]:
+        """Content, created_at, and the exact line if the two would not give it."""
+        content = entry.content
+        time = entry.time
+        created_at = self._millis(time or self.clock().replace(microsecond=0))
+        formed = self._formed(content, created_at)
+        return content, created_at, None if formed == entry.text else entry.text
+
+    def _raw(self, row: _Row) -> str | None:
+        """The line of a row; None for a row with nothing in it, which is kept and not shown."""
+        content = row.content.strip(BLANKS)
+        if not content:
+            return None
+        if row.raw is not None:
+            entry = Entry(row.raw)
+            time = entry.time
+            if entry.content == content and (time is None or self._millis(time) == row.created_at):
+                return row.raw
+        return self._formed(content, row.created_at)
+
+    def _formed(self, content: str, created_at: Any) -> str:
+        """`- [time] content`, further lines indented, blank ones left out."""
+        if "\n" in content or "\r" in content:
+            first, *rest = content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+            lines = (line if line[0] in BLANKS else f"  {line}" for line in rest if line.strip(BLANKS))
+            content = "\n".join([first, *lines])
+        try:
+            if isinstance(created_at, str):
+                time = datetime.fromisoformat(created_at)
+            else:
+                time = datetime.fromtimestamp(created_at // 1000, self.zone)
+        except (ValueError, OverflowError, OSError, TypeError):
+            return f"- {content}"
+        return f"- [{time.replace(tzinfo=None, microsecond=0).isoformat(sep=' ')}] {content}"
+
+    def _millis(self, time: datetime) -> int:
+        """Local wall-clock time as epoch milliseconds; the first of the two hours that a clock change makes."""
+        try:
+            return int((time.replace(tzinfo=self.zone) if self.zone else time).timestamp()) * 1000
+        except (ValueError, OverflowError, OSError):  # the first and last years, which the system's clock cannot name
+            return int((time - _EPOCH).total_seconds()) * 1000
+
+
+def agents(path: Path, timeout: float = 10.0) -> list[str | None]:
+    """The names that have rows in the database, None for the global memory, in order of their first row."""
+    connection = database.connect(path, timeout=timeout, write=False)
+    if connection is None:
+        return []
+    with closing(connection), database.problems(path, timeout):
+        if not database.has_table(connection, "memory_entries"):
+            return []
+        if "agent_name" not in database.columns(connection, "memory_entries"):
+            return [None]
+        rows = connection.execute("SELECT agent_name FROM memory_entries GROUP BY agent_name ORDER BY min(id)")
+        return [None if name == GLOBAL else name for (name,) in rows]
+
+
+def _entry(raw: str, row: _Row) -> Entry:
+    if row.scope != _RETIRED:
+        return Entry(raw, Scope[row.scope])
+    try:
+        time = datetime.fromisoformat(row.retired_at or "")
+    except ValueError:
+        time = _EPOCH
+    scope = Scope.CORE if row.retired_from == "CORE" else Scope.ARCHIVAL
+    return Entry(raw, scope, Retirement(time, row.reason or "", row.run or ""))
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
