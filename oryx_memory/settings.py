@@ -1,17 +1,20 @@
-"""Settings and where each came from: defaults < memory.toml < the person's own config < environment < flags.
+"""Settings and where each came from: defaults < OryxOS's application.yml < memory.toml < the person's own config <
+environment < flags.
 
 What reaches out of the workspace counts only from the person's own file, the environment or flags: a cloned
 repository cannot send memories anywhere. Reading settings writes nothing.
 """
 
 import os
+import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from oryx_memory.errors import RejectedInput, SettingsError
+from oryx_memory.errors import OryxMemoryWarning, RejectedInput, SettingsError
 from oryx_memory.retention import Policy, parse_span
 
 DEFAULT, ENVIRONMENT, FLAG = "default", "environment", "flag"
@@ -100,6 +103,7 @@ _KEYS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "clean.max_share": (0.5, _share),
 }
 _ENVIRONMENT = {"backend": "ORYX_MEMORY_BACKEND"}
+_ORYXOS = {"backend": "memory.backend", "sqlite.path": "spring.datasource.url"}  # in its application.yml
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,11 @@ def load(root: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
     for path in [*files, *_personal_file(environment)]:
         table = _read_toml(path)
         for key, value in _flatten(table, path, root).items():
-            values[key] = _checked(key, value, path)
+            checked = _checked(key, value, path)
+            if path in files and key == "sqlite.path" and leads_out(checked):
+                _warn_outward(path, key, checked)
+                continue
+            values[key] = checked
             sources[key] = str(path)
     for key, variable in _ENVIRONMENT.items():
         if given := environment.get(variable):
@@ -138,7 +146,79 @@ def load(root: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
         if value is not None:
             values[key] = _checked(key, value, None, f"--{key.rpartition('.')[2].replace('_', '-')}")
             sources[key] = FLAG
+    if root is not None:
+        _add_oryxos(root, environment, values, sources)
     return Settings(values, sources)
+
+
+def application_file(root: Path) -> Path:
+    """OryxOS's own settings of the workspace folder `root`."""
+    return root.parent / "config" / "application.yml"
+
+
+def leads_out(path: str) -> bool:
+    """Whether a path, counted from the folder that holds `.oryxos`, leaves it."""
+    return os.path.isabs(path) or os.path.normpath(path).startswith("..")
+
+
+def _warn_outward(path: Path, key: str, value: str) -> None:
+    warnings.warn(
+        OryxMemoryWarning(
+            f"{path}: {key} {value!r} leads out of the project and is ignored; "
+            "put it into your own ~/.config/oryx-memory/config.toml if you want it"
+        ),
+        stacklevel=3,
+    )
+
+
+def _add_oryxos(root: Path, environment: Mapping[str, str], values: dict[str, Any], sources: dict[str, str]) -> None:
+    """What application.yml says of the keys that nothing of higher rank names; it is read only if there is one."""
+    open_keys = [key for key in _ORYXOS if sources[key] == DEFAULT]
+    if "backend" not in open_keys and values["backend"] != "sqlite":
+        return
+    path = application_file(root)
+    if not open_keys or not path.is_file():
+        return
+    flat = _read_yaml(path)
+    for key in open_keys:
+        given = flat.get(_ORYXOS[key])
+        if given is None:
+            continue
+        text = re.sub(
+            r"\$\{([^}:]+)(?::([^}]*))?\}", lambda m: environment.get(m.group(1)) or m.group(2) or "", str(given)
+        )
+        if key == "sqlite.path":
+            if not text.startswith("jdbc:sqlite:"):
+                continue  # another database of OryxOS's; its memory is not in a file
+            text = text.removeprefix("jdbc:sqlite:").partition("?")[0]
+            if leads_out(text):
+                _warn_outward(path, _ORYXOS[key], text)
+                continue
+        values[key] = _checked(key, text, path, _ORYXOS[key])
+        sources[key] = str(path)
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Dotted keys of a YAML file, as Spring reads them."""
+    import yaml  # only where OryxOS's own settings count
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            documents = [document for document in yaml.safe_load_all(file) if isinstance(document, dict)]
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise SettingsError(f"cannot be read: {str(error).splitlines()[0]}", path) from error
+    flat: dict[str, Any] = {}
+
+    def walk(table: dict[Any, Any], prefix: str) -> None:
+        for name, value in table.items():
+            if isinstance(value, dict):
+                walk(value, f"{prefix}{name}.")
+            else:
+                flat[f"{prefix}{name}"] = value
+
+    for document in documents:
+        walk(document, "")
+    return flat
 
 
 def _personal_file(environment: Mapping[str, str]) -> list[Path]:

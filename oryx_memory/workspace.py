@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from oryx_memory.errors import FileProblem, NoAgent, NoWorkspace, OryxMemoryWarning, UnsafeName
+from oryx_memory.errors import FileProblem, NoWorkspace, OryxMemoryWarning, UnsafeName
 from oryx_memory.files import adopt, make_folder
 
 FOLDER = ".oryxos"
@@ -72,15 +72,6 @@ class Workspace:
         """Whether the agent has a folder; the global memory always exists. Raises UnsafeName."""
         return agent is None or os.path.isdir(self.memory_file(agent).parent)
 
-    def require_agent(self, agent: str | None) -> None:
-        """Raises NoAgent, with the nearest name, where the agent has no folder, and UnsafeName."""
-        if not self.has_agent(agent):
-            assert agent is not None
-            from difflib import get_close_matches
-
-            near = get_close_matches(agent, self.agents(), 1, 0.5)
-            raise NoAgent(agent, self.agents_dir, near[0] if near else None)
-
     def create_agent(self, agent: str | None) -> bool:
         """Make the folder of an agent's memory; True if it was not there. Raises UnsafeName, FileProblem."""
         folder = self.memory_file(agent).parent
@@ -92,7 +83,7 @@ class Workspace:
     def agent_title(self, agent: str) -> str:
         """`description` or `name` in the front matter of AGENT.md, on one line; empty where there is none."""
         path = self.agents_dir / agent / "AGENT.md"
-        if not path.is_file():
+        if not _SAFE.fullmatch(agent) or not path.is_file():
             return ""
         import frontmatter  # yaml: only where a person asks for the agents
 

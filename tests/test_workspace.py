@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oryx_memory import NoAgent, NoWorkspace, OryxMemoryWarning, UnsafeName, Workspace
+from oryx_memory import NoAgent, NoWorkspace, OryxMemoryWarning, UnsafeName, Workspace, settings, stores
 from oryx_memory.workspace import discover, initialise, named
 
 
@@ -96,11 +96,11 @@ def test_agents_and_the_nearest_name(workspace: Workspace) -> None:
     (workspace.agents_dir / "file").write_text("")
     assert workspace.agents() == ["Weather_1", "ops"]
     with pytest.raises(NoAgent, match="did you mean ops") as caught:
-        workspace.require_agent("opps")
+        stores.require(workspace, settings.load(workspace.root, {}), "opps")
     assert (caught.value.agent, caught.value.nearest) == ("opps", "ops")
     with pytest.raises(NoAgent, match="oryx memory agents"):
-        workspace.require_agent("zzz")
-    workspace.require_agent(None)
+        stores.require(workspace, settings.load(workspace.root, {}), "zzz")
+    stores.require(workspace, settings.load(workspace.root, {}), None)
 
 
 def test_the_title_of_an_agent_comes_from_its_front_matter(workspace: Workspace) -> None:

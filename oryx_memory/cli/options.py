@@ -70,8 +70,18 @@ class Here:
         name = self.agent if agent is None else agent
         store = stores.open(self.workspace, self.settings, name, lock_timeout=self._lock_timeout)
         if not create:
-            self.workspace.require_agent(store.agent)
+            stores.require(self.workspace, self.settings, store.agent)
         return store
+
+    def has_agent(self, agent: str | None) -> bool:
+        """Whether the agent has a folder or a row."""
+        return agent is None or agent in stores.names(self.workspace, self.settings)
+
+    def place(self, agent: str | None) -> Path:
+        """Where the agent's memory is: its folder, or the database."""
+        if self.settings["backend"] == "sqlite":
+            return self.workspace.database_file(self.settings["sqlite.path"])
+        return self.workspace.memory_file(agent).parent
 
     def names(self, all_agents: bool) -> Iterator[str | None]:
         """The agents that a command is about, one after the other; the progress bar goes with them."""
@@ -80,7 +90,7 @@ class Here:
             return
         if self.agent is not None:
             raise RejectedInput("--all-agents and --agent exclude each other")
-        names = [None, *self.workspace.agents()]
+        names = [None, *stores.names(self.workspace, self.settings)]
         for number, name in enumerate(names):
             self.out.progress.step(number, len(names))
             yield name
@@ -140,7 +150,8 @@ def one_text(words: list[str] | None, what: str) -> str | None:
 
 def _complete_agents(ctx: typer.Context, incomplete: str) -> list[str]:
     try:
-        names = Here(**_common(ctx.params)).workspace.agents()
+        here = Here(**_common(ctx.params))
+        names = stores.names(here.workspace, here.settings)
     except Exception:  # completion must never print or fail
         return []
     return [name for name in names if name.startswith(incomplete)]

@@ -12,6 +12,7 @@ from oryx_memory import stores, workspace
 from oryx_memory.cli.options import Here, memory_command, title
 from oryx_memory.cli.output import table
 from oryx_memory.errors import NoWorkspace, OryxMemoryError
+from oryx_memory.settings import application_file
 
 app = typer.Typer(rich_markup_mode=None)
 config = typer.Typer(rich_markup_mode=None, help="Show the settings.")
@@ -47,7 +48,7 @@ def overview(root: str | None) -> None:
         out.talk("help: oryx memory --help")
         raise typer.Exit(error.exit_code) from error
     backend = here.settings["backend"]
-    rows = _counts(here, [None, *place.agents()])
+    rows = _counts(here, [None, *stores.names(place, here.settings)])
     out.rows([("workspace", str(place.root)), ("backend", backend)])
     if out.fancy:
         out.render(table(("memory", "core", "archival", "retired", ""), rows, right={1: True, 2: True, 3: True}))
@@ -102,7 +103,7 @@ def agents(here: Here) -> None:
     \b
       oryx memory agents
     """
-    names: list[str | None] = [*here.workspace.agents()]
+    names: list[str | None] = [*stores.names(here.workspace, here.settings)]
     if here.out.json:
         counts = _counts(here, [None, *names])
         keys = ("core", "archival", "retired")
@@ -130,13 +131,17 @@ def agents(here: Here) -> None:
 def path(
     here: Here, retired: Annotated[bool, typer.Option("--retired", help="The retired file instead.")] = False
 ) -> None:
-    """Print the path of the agent's MEMORY.md, which may not exist yet.
+    """Print the path of the agent's MEMORY.md, or of the database; it may not exist yet.
 
     \b
       $EDITOR "$(oryx memory path -a ops)"
     """
-    file = here.workspace.memory_file(here.store().agent)
-    shown = str(file.with_name(f"{file.stem}.retired{file.suffix}") if retired else file)
+    agent = here.store().agent
+    if here.settings["backend"] == "sqlite":
+        shown = str(here.place(agent))
+    else:
+        file = here.workspace.memory_file(agent)
+        shown = str(file.with_name(f"{file.stem}.retired{file.suffix}") if retired else file)
     if here.out.json:
         here.out.object({"path": shown})
     else:
@@ -151,6 +156,9 @@ def show(here: Here) -> None:
       oryx memory config show
     """
     settings = here.settings
+    application = application_file(here.workspace.root)
+    if application.is_file():
+        here.out.talk(f"of {application} memory.backend and spring.datasource.url count; its recall weights do not")
     if here.out.json:
         here.out.object(
             {key: {"value": _plain(value), "source": settings.sources[key]} for key, value in settings.values.items()}

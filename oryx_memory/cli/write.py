@@ -49,7 +49,7 @@ def append(
     """
     content = _given_or_input(text)
     store = here.store(create=True)
-    new_agent = not here.workspace.has_agent(store.agent)
+    new_agent = not here.has_agent(store.agent)
     time = here.time(at) if at else None
     if lines:
         if key:
@@ -58,7 +58,7 @@ def append(
     else:
         stored = [store.append(content, scope, time=time, tags=tag or (), key=key, if_new=if_new)]
     if new_agent:
-        here.out.talk(f"made the agent {store.agent}: {here.workspace.memory_file(store.agent).parent}")
+        here.out.talk(f"made the agent {store.agent}: {here.place(store.agent)}")
     _echo(here, stored, store.agent, single=not lines)
 
 

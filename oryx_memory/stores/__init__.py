@@ -5,6 +5,7 @@ from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oryx_memory.errors import NoAgent, RejectedInput, UnsafeName
 from oryx_memory.stores.base import (
     CleanReport,
     Clock,
@@ -26,9 +27,33 @@ __all__ = [
     "RecallCapability",
     "Stats",
     "local_clock",
+    "names",
     "open",
     "open_memory",
+    "require",
 ]
+
+
+def names(workspace: "Workspace", settings: "Settings") -> list[str]:
+    """The agents that have a folder, or rows in the database if that is the backend, sorted. Raises FileProblem."""
+    found = set(workspace.agents())
+    if settings["backend"] == "sqlite":
+        from oryx_memory.stores.sqlite import agents
+
+        found.update(filter(None, agents(workspace.database_file(settings["sqlite.path"]))))
+    return sorted(found)
+
+
+def require(workspace: "Workspace", settings: "Settings", agent: str | None) -> None:
+    """Raises NoAgent, with the nearest name, where the agent has neither a folder nor a row."""
+    if agent is None or (settings["backend"] == "markdown" and workspace.has_agent(agent)):
+        return
+    known = names(workspace, settings)
+    if agent not in known:
+        from difflib import get_close_matches
+
+        near = get_close_matches(agent, known, 1, 0.5)
+        raise NoAgent(agent, workspace.agents_dir, near[0] if near else None)
 
 
 def open(
@@ -39,12 +64,22 @@ def open(
     *,
     lock_timeout: float = 10.0,
 ) -> LongTermMemoryStore:
-    """The memory of `agent` (None: the global one). Opens no file yet.
+    """The memory of `agent` (None: the global one). Opens no file yet. In a database any name is legal.
 
     `clock` gives the local wall-clock time (default: now in `[time] zone`); `lock_timeout` is in seconds.
     Raises UnsafeName, or with `[agents] unsafe = "global"` takes the global memory for such a name.
     """
-    from oryx_memory.errors import UnsafeName
+    clock = clock or local_clock(settings["time.zone"])
+    if settings["backend"] == "sqlite":
+        from oryx_memory.stores.sqlite import GLOBAL, SqliteStore
+
+        if agent in ("", GLOBAL):
+            raise RejectedInput(f"not an agent's name: {agent!r} stands for no agent in the database; leave it out")
+        zone = _zone(settings["time.zone"])
+        return SqliteStore(
+            workspace.database_file(settings["sqlite.path"]), agent, clock, zone=zone, lock_timeout=lock_timeout
+        )
+    from oryx_memory.stores.markdown import MarkdownStore
 
     try:
         workspace.memory_file(agent)
@@ -52,16 +87,6 @@ def open(
         if settings["agents.unsafe"] != "global":
             raise
         agent = None
-    clock = clock or local_clock(settings["time.zone"])
-    if settings["backend"] == "sqlite":
-        from oryx_memory.stores.sqlite import SqliteStore
-
-        zone = _zone(settings["time.zone"])
-        return SqliteStore(
-            workspace.database_file(settings["sqlite.path"]), agent, clock, zone=zone, lock_timeout=lock_timeout
-        )
-    from oryx_memory.stores.markdown import MarkdownStore
-
     return MarkdownStore(workspace, agent, clock, lock_timeout=lock_timeout)
 
 
