@@ -4,6 +4,7 @@ A plan is a function from Snapshot to Change. A store calls it once under its lo
 `--dry-run` shows the same Change. Each item of a Change names one copy of an entry, by its place in the Snapshot.
 """
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -176,6 +177,24 @@ def edit(reference: str, content: str) -> Plan:
         copy = pick(list(now.live()), reference)
         new = copy.entry.with_content(content)
         return Change() if new.text == copy.entry.text else Change(edit=(Edit(copy, new),))
+
+    return plan
+
+
+def bring(entries: Sequence[Entry]) -> Plan:
+    """Plans to add what is missing, so that each text is there at least as often as in `entries`, live and retired
+    counted together. A retired entry is added retired. Nothing is removed or revived, and a second time nothing added.
+    """
+
+    def plan(now: Snapshot) -> Change:
+        held = Counter(entry.text for part in (now.core, now.archival, now.retired) for entry in part)
+        missing: list[Entry] = []
+        for entry in entries:
+            if held[entry.text] > 0:
+                held[entry.text] -= 1
+            else:
+                missing.append(entry)
+        return Change(add=tuple(missing))
 
     return plan
 

@@ -27,18 +27,19 @@ def connect(path: Path, *, timeout: float, write: bool) -> sqlite3.Connection | 
 
     Raises FileProblem.
     """
-    if not path.exists():
-        if not write:
-            return None
-        _make(path)
     with problems(path, timeout):
+        if not path.exists():
+            if not write:
+                return None
+            _make(path)
         if write:
             return _opened(path, "rw", timeout)
         try:
             return _opened(path, "ro", timeout)
-        except sqlite3.OperationalError:
+        except sqlite3.OperationalError as error:
             # A WAL file in a folder that cannot be written: nobody can be writing it either.
-            if os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists():
+            unreachable = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+            if not unreachable or os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists():
                 raise
             return _opened(path, "ro&immutable=1", timeout)
 
@@ -51,6 +52,7 @@ def _opened(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
     )
     try:
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")  # what is purged later may have been freed by a move before
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # a file that is no database says so here
     except BaseException:
         connection.close()
@@ -59,17 +61,21 @@ def _opened(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    with problems(path, 0):
-        try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        except FileExistsError:
-            return
+    """Make an empty database in WAL mode; it takes its name only when it is whole, and replaces nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.oryx-tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             adopt(descriptor, path.parent)
         finally:
             os.close(descriptor)
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        with contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -94,6 +100,11 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
     with transaction(connection):
         _migrations().apply(Database(connection))
+
+
+def refuse_newer(connection: sqlite3.Connection, path: Path) -> None:
+    """Raises FileProblem for a file that a newer version of this package brought up to date."""
+    _applied(connection, path)
 
 
 def _applied(connection: sqlite3.Connection, path: Path) -> set[str]:
@@ -166,7 +177,9 @@ def problems(path: Path, timeout: float) -> Iterator[None]:
             sqlite3.SQLITE_CANTOPEN: "cannot be opened; look at its owner, its mode and its folder's",
         }
         raise FileProblem(path, messages.get(code, str(error))) from error
-    except PermissionError as error:
-        raise FileProblem(path, "permission denied") from error
     except FileNotFoundError as error:
         raise FileProblem(path, "its folder is not there") from error
+    except OSError as error:
+        if isinstance(error, FileProblem | LockTimeout):
+            raise
+        raise FileProblem(path, str(error.strerror or error).lower()) from error

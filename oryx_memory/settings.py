@@ -103,6 +103,7 @@ _KEYS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "clean.max_share": (0.5, _share),
 }
 _ENVIRONMENT = {"backend": "ORYX_MEMORY_BACKEND"}
+_PLACEHOLDER = re.compile(r"\$\{([^${}:]+)(?::([^${}]*))?\}")
 _ORYXOS = {"backend": "memory.backend", "sqlite.path": "spring.datasource.url"}  # in its application.yml
 
 
@@ -156,9 +157,16 @@ def application_file(root: Path) -> Path:
     return root.parent / "config" / "application.yml"
 
 
+def oryxos_backend(root: Path, environment: Mapping[str, str]) -> str | None:
+    """The backend that OryxOS's own settings name, or None."""
+    path = application_file(root)
+    given = _read_yaml(path).get(_ORYXOS["backend"]) if path.is_file() else None
+    return None if given is None else _resolved(given, environment)
+
+
 def leads_out(path: str) -> bool:
     """Whether a path, counted from the folder that holds `.oryxos`, leaves it."""
-    return os.path.isabs(path) or os.path.normpath(path).startswith("..")
+    return os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == ".."
 
 
 def _warn_outward(path: Path, key: str, value: str) -> None:
@@ -184,18 +192,26 @@ def _add_oryxos(root: Path, environment: Mapping[str, str], values: dict[str, An
         given = flat.get(_ORYXOS[key])
         if given is None:
             continue
-        text = re.sub(
-            r"\$\{([^}:]+)(?::([^}]*))?\}", lambda m: environment.get(m.group(1)) or m.group(2) or "", str(given)
-        )
+        text = _resolved(given, environment)
         if key == "sqlite.path":
             if not text.startswith("jdbc:sqlite:"):
                 continue  # another database of OryxOS's; its memory is not in a file
-            text = text.removeprefix("jdbc:sqlite:").partition("?")[0]
+            text = text.removeprefix("jdbc:sqlite:").removeprefix("file:").partition("?")[0]
+            if text in ("", ":memory:"):
+                continue
             if leads_out(text):
                 _warn_outward(path, _ORYXOS[key], text)
                 continue
         values[key] = _checked(key, text, path, _ORYXOS[key])
         sources[key] = str(path)
+
+
+def _resolved(value: Any, environment: Mapping[str, str]) -> str:
+    """`${NAME:default}` as Spring replaces it, innermost first."""
+    text, before = str(value), None
+    while text != before:
+        text, before = _PLACEHOLDER.sub(lambda m: environment.get(m[1]) or m[2] or "", text), text
+    return text
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

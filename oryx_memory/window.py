@@ -4,12 +4,18 @@ The window is the longest suffix of whole archival entries whose text, joined by
 points. An entry that alone exceeds it is shown from its start and marked as cut; nothing is cut without saying so.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from oryx_memory.entry import Entry, Scope
+from oryx_memory.entry import BLANKS, Entry, Scope
 
 MAX_CHARS = 4000
+# OryxOS looks for headings with Java's multi-line mode: lines also end at U+0085, U+2028 and U+2029.
+_ORYXOS_HEADING = re.compile(
+    rf"(?:(?<=[\n\r\x85\u2028\u2029])|\A)({Scope.CORE.heading}|{Scope.ARCHIVAL.heading})[ \t\n\x0b\x0c\r]*"
+    r"(?:(?=[\n\r\x85\u2028\u2029])|(?<=[\n\r])|\Z)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,24 @@ def load(core: Iterable[Entry], newest_first: Iterable[Entry], total: int, max_c
         if left is not None:
             left -= size
     return Memory(tuple(core), tuple(reversed(window)), total - len(window), cut, max_chars)
+
+
+def oryxos_text(text: str) -> str:
+    """What OryxOS 0.1.3 gives a model of a MEMORY.md: its own idea of sections, and of archival the last 4,000 UTF-16
+    units, wherever that cuts (a character that it cuts in half is shown as U+FFFD).
+    """
+    bodies = dict.fromkeys(Scope, "")
+    found: dict[Scope, int] = {}
+    headings = list(_ORYXOS_HEADING.finditer(text))
+    for number, match in enumerate(headings):
+        scope = Scope.CORE if match.group(1) == Scope.CORE.heading else Scope.ARCHIVAL
+        if scope not in found:
+            found[scope] = number
+            end = headings[number + 1].start() if number + 1 < len(headings) else len(text)
+            bodies[scope] = text[match.end() : end].strip(BLANKS)
+    units = bodies[Scope.ARCHIVAL].encode("utf-16-le", "surrogatepass")
+    bodies[Scope.ARCHIVAL] = units[-2 * MAX_CHARS :].decode("utf-16-le", "replace")
+    return "\n".join(f"{scope.heading}\n{bodies[scope]}" for scope in Scope)
 
 
 def cut_note(entry: Entry, cut: int) -> str:

@@ -72,6 +72,13 @@ class Workspace:
         """Whether the agent has a folder; the global memory always exists. Raises UnsafeName."""
         return agent is None or os.path.isdir(self.memory_file(agent).parent)
 
+    def folds_case(self) -> bool:
+        """Whether its file system takes `Ops` and `ops` for one name."""
+        try:
+            return self.root.samefile(self.root.with_name(self.root.name.swapcase()))
+        except OSError:
+            return False
+
     def create_agent(self, agent: str | None) -> bool:
         """Make the folder of an agent's memory; True if it was not there. Raises UnsafeName, FileProblem."""
         folder = self.memory_file(agent).parent

@@ -176,7 +176,7 @@ READING = (
         "stats-json",
         "stats -a ops --json",
         out='{"agent":"ops","core":1,"core_chars":46,"archival":2,"archival_chars":100,"window":2,"window_chars":100,'
-        '"window_limit":4000,"retired":0,"untimed":0,"duplicates":0,"keys":1,"oldest":"2026-07-22T09:30:00",'
+        '"window_limit":4000,"retired":0,"untimed":0,"duplicates":0,"keys":1,"empty":0,"oldest":"2026-07-22T09:30:00",'
         '"newest":"2026-07-22T09:31:00","tags":{"流程":1,"tooling":1},"days":{"2026-07-22":2}}\n',
     ),
     Case("agents", "agents", out="ops\n"),
@@ -894,7 +894,7 @@ def test_json_means_json(command: str, ops: Path) -> None:
 
 
 COMMANDS = ("init", "append", "load", "recall", "list", "show", "edit", "move", "forget", "restore", "export")
-COMMANDS += ("clean", "stats", "agents", "path", "config", "config show", "completion")
+COMMANDS += ("import", "migrate-backend", "clean", "stats", "agents", "path", "config", "config show", "completion")
 
 
 def help_of(command: str) -> str:
@@ -910,7 +910,7 @@ def examples(command: str) -> list[str]:
 
 def test_the_help_names_every_command() -> None:
     listed = help_of("").split("\nCommands:\n")[1]
-    assert re.findall(r"^  ([a-z]+)  ", listed, re.MULTILINE) == [c for c in COMMANDS if " " not in c]
+    assert re.findall(r"^  ([a-z-]+)  ", listed, re.MULTILINE) == [c for c in COMMANDS if " " not in c]
     assert "show" in help_of("config").split("\nCommands:\n")[1]
 
 

@@ -46,8 +46,8 @@ class Here:
         self.agent = None if user else agent if agent is not None else os.environ.get("ORYX_AGENT") or None
         self.given_root = root
         self._user = user
-        self._backend = backend
-        self._lock_timeout = lock_timeout
+        self.given_backend = backend
+        self.lock_timeout = lock_timeout
 
     @functools.cached_property
     def workspace(self) -> Workspace:
@@ -63,19 +63,19 @@ class Here:
     @functools.cached_property
     def settings(self) -> Settings:
         """The settings that count here."""
-        return settings.load(self.workspace.root, os.environ, {"backend": self._backend})
+        return settings.load(self.workspace.root, os.environ, {"backend": self.given_backend})
 
     def store(self, agent: str | None = None, *, create: bool = False) -> LongTermMemoryStore:
         """The memory of the agent; without `create` the agent must exist."""
         name = self.agent if agent is None else agent
-        store = stores.open(self.workspace, self.settings, name, lock_timeout=self._lock_timeout)
+        store = stores.open(self.workspace, self.settings, name, lock_timeout=self.lock_timeout)
         if not create:
-            stores.require(self.workspace, self.settings, store.agent)
+            stores.require(self.workspace, self.settings, store.agent, lock_timeout=self.lock_timeout)
         return store
 
     def has_agent(self, agent: str | None) -> bool:
         """Whether the agent has a folder or a row."""
-        return agent is None or agent in stores.names(self.workspace, self.settings)
+        return agent is None or agent in stores.names(self.workspace, self.settings, lock_timeout=self.lock_timeout)
 
     def place(self, agent: str | None) -> Path:
         """Where the agent's memory is: its folder, or the database."""
@@ -90,7 +90,7 @@ class Here:
             return
         if self.agent is not None:
             raise RejectedInput("--all-agents and --agent exclude each other")
-        names = [None, *stores.names(self.workspace, self.settings)]
+        names = [None, *stores.names(self.workspace, self.settings, lock_timeout=self.lock_timeout)]
         for number, name in enumerate(names):
             self.out.progress.step(number, len(names))
             yield name

@@ -14,6 +14,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from oryx_memory.entry import Entry
+from oryx_memory.exchange import as_record
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -203,7 +204,7 @@ class Output:
     def entries(self, entries: Sequence[Entry], agent: str | None, *, ids: bool = False) -> None:
         """Entries of one agent: an array, coloured lines, or exactly the stored lines."""
         if self.json:
-            self.object([entry_object(entry, agent) for entry in entries])
+            self.object([as_record(entry, agent) for entry in entries])
         elif self.fancy:
             self.render(*(styled(entry, with_id=ids) for entry in entries))
         else:
@@ -213,7 +214,7 @@ class Output:
     def entry(self, entry: Entry, agent: str | None) -> None:
         """One entry: an object, a coloured line, or exactly the stored line."""
         if self.json:
-            self.object(entry_object(entry, agent))
+            self.object(as_record(entry, agent))
         else:
             self.entries([entry], agent)
 
@@ -225,30 +226,6 @@ class Output:
         """Rows of fields, separated by tabs."""
         for row in rows:
             self.data("\t".join(row))
-
-
-def entry_object(entry: Entry, agent: str | None) -> dict[str, Any]:
-    """An entry as `--json` and `export --format jsonl` give it."""
-    time = entry.time
-    made: dict[str, Any] = {
-        "id": entry.id,
-        "agent": agent,
-        "scope": entry.scope.value,
-        "time": time.isoformat(timespec="seconds") if time else None,
-        "content": entry.content,
-        "line": entry.raw,
-        "tags": list(entry.tags),
-        "key": entry.key,
-        "type": entry.type,
-    }
-    if entry.retired:
-        retired = entry.retired
-        made["retired"] = {
-            "time": retired.time.isoformat(timespec="seconds"),
-            "reason": retired.reason,
-            "run": retired.run,
-        }
-    return made
 
 
 def styled(entry: Entry, *, with_id: bool = False) -> "Text":

@@ -1,4 +1,4 @@
-"""Commands that show a memory: load, recall, list, show, export."""
+"""Commands that show a memory: load, recall, list, show."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -9,9 +9,10 @@ import typer
 
 from oryx_memory import changes
 from oryx_memory.cli.options import Here, complete_live, for_agent, memory_command, one_text, title
-from oryx_memory.cli.output import entries_text, entry_object, styled, visible
+from oryx_memory.cli.output import entries_text, styled, visible
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import NothingFound, RejectedInput
+from oryx_memory.exchange import as_record
 from oryx_memory.matching import Keyword
 from oryx_memory.window import chars
 
@@ -25,11 +26,10 @@ class Mode(StrEnum):
     RANKED = "ranked"
 
 
-class Format(StrEnum):
-    """What export writes."""
+class Program(StrEnum):
+    """Whose text load prints."""
 
-    MD = "md"
-    JSONL = "jsonl"
+    ORYXOS = "oryxos"
 
 
 Tags = Annotated[
@@ -54,6 +54,10 @@ def load(
         ),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="All of archival, no window.")] = False,
+    as_: Annotated[
+        Program | None,
+        typer.Option("--as", help="Exactly the text that OryxOS itself would give.", show_default=False),
+    ] = None,
 ) -> None:
     """Print what a model is given: core whole, and the newest archival entries that fit in the window.
 
@@ -64,6 +68,9 @@ def load(
     if full and max_chars:
         raise RejectedInput("--full and --max-chars exclude each other")
     store = here.store()
+    if as_:
+        here.out.data(store.load_as_oryxos())
+        return
     memory = store.load(max_chars=None if full else max_chars or here.settings["archival.max_chars"])
     limit = here.settings["core.max_chars"]
     if (size := chars(memory.core)) > limit:
@@ -72,8 +79,8 @@ def load(
         here.out.object(
             {
                 "agent": store.agent,
-                "core": [entry_object(entry, store.agent) for entry in memory.core],
-                "archival": [entry_object(entry, store.agent) for entry in memory.window],
+                "core": [as_record(entry, store.agent) for entry in memory.core],
+                "archival": [as_record(entry, store.agent) for entry in memory.window],
                 "outside": memory.outside,
                 "cut": memory.cut,
                 "text": str(memory),
@@ -204,31 +211,6 @@ def show(here: Here, reference: Annotated[str, typer.Argument(metavar="ID", auto
     here.out.data(f"\n{entry.content}")
 
 
-@memory_command(app)
-def export(
-    here: Here,
-    format: Annotated[Format, typer.Option(help="md: a MEMORY.md; jsonl: one JSON object a line.")] = Format.MD,
-    retired: Annotated[bool, typer.Option("--retired", help="The retired entries too (jsonl).")] = False,
-) -> None:
-    """Write the whole memory to standard output.
-
-    \b
-      oryx memory export -a ops > ops.md
-      oryx memory export -a ops --format jsonl | head -1
-    """
-    store = here.store()
-    if format is Format.JSONL:
-        for entry in store.export(retired=retired):
-            here.out.object(entry_object(entry, store.agent))
-        return
-    if retired:
-        raise RejectedInput("a MEMORY.md has no place for retired entries; use --format jsonl with --retired")
-    sections: dict[Scope, list[str]] = {scope: [scope.heading] for scope in Scope}
-    for entry in store.export():
-        sections[entry.scope].append(entry.raw)
-    here.out.data("\n\n".join("\n".join(lines) for lines in sections.values()))
-
-
 def _filtered(
     entries: list[Entry], tags: list[str] | None, since: datetime | None, until: datetime | None
 ) -> list[Entry]:
@@ -249,7 +231,7 @@ def _filtered(
 
 def _across_agents(here: Here, found: list[tuple[str | None, list[Entry]]]) -> None:
     if here.out.json:
-        here.out.object([entry_object(entry, agent) for agent, hits in found for entry in hits])
+        here.out.object([as_record(entry, agent) for agent, hits in found for entry in hits])
         return
     for agent, hits in found:
         for entry in hits:

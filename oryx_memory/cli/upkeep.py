@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from oryx_memory.cli.options import Here, for_agent, memory_command, title
-from oryx_memory.cli.output import bar, entries_text, entry_object, sparkline, table
+from oryx_memory.cli.output import bar, entries_text, sparkline, table
 from oryx_memory.errors import OryxMemoryError
+from oryx_memory.exchange import as_record
 from oryx_memory.retention import Policy, TooMuch, parse_span
 from oryx_memory.stores import CleanReport, LongTermMemoryStore
 
@@ -89,7 +90,7 @@ def _clean_one(here: Here, store: LongTermMemoryStore, policy: Policy, dry_run: 
         "agent": store.agent,
         "dry_run": dry_run,
         "before": report.before,
-        "retired": [{**entry_object(item.copy.entry, store.agent), "reason": item.reason} for item in change.retire],
+        "retired": [{**as_record(item.copy.entry, store.agent), "reason": item.reason} for item in change.retire],
         "destroyed": len(change.purge),
         "run": change.run or None,
     }
@@ -135,6 +136,7 @@ def stats(here: Here) -> None:
         "untimed": figures.untimed,
         "duplicates": figures.duplicates,
         "keys": figures.keys,
+        "empty": figures.empty,
         "oldest": figures.oldest.isoformat() if figures.oldest else None,
         "newest": figures.newest.isoformat() if figures.newest else None,
     }

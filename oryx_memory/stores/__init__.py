@@ -34,21 +34,21 @@ __all__ = [
 ]
 
 
-def names(workspace: "Workspace", settings: "Settings") -> list[str]:
+def names(workspace: "Workspace", settings: "Settings", *, lock_timeout: float = 10.0) -> list[str]:
     """The agents that have a folder, or rows in the database if that is the backend, sorted. Raises FileProblem."""
     found = set(workspace.agents())
     if settings["backend"] == "sqlite":
         from oryx_memory.stores.sqlite import agents
 
-        found.update(filter(None, agents(workspace.database_file(settings["sqlite.path"]))))
+        found.update(filter(None, agents(_database(workspace, settings), lock_timeout)))
     return sorted(found)
 
 
-def require(workspace: "Workspace", settings: "Settings", agent: str | None) -> None:
+def require(workspace: "Workspace", settings: "Settings", agent: str | None, *, lock_timeout: float = 10.0) -> None:
     """Raises NoAgent, with the nearest name, where the agent has neither a folder nor a row."""
     if agent is None or (settings["backend"] == "markdown" and workspace.has_agent(agent)):
         return
-    known = names(workspace, settings)
+    known = names(workspace, settings, lock_timeout=lock_timeout)
     if agent not in known:
         from difflib import get_close_matches
 
@@ -76,9 +76,7 @@ def open(
         if agent in ("", GLOBAL):
             raise RejectedInput(f"not an agent's name: {agent!r} stands for no agent in the database; leave it out")
         zone = _zone(settings["time.zone"])
-        return SqliteStore(
-            workspace.database_file(settings["sqlite.path"]), agent, clock, zone=zone, lock_timeout=lock_timeout
-        )
+        return SqliteStore(_database(workspace, settings), agent, clock, zone=zone, lock_timeout=lock_timeout)
     from oryx_memory.stores.markdown import MarkdownStore
 
     try:
@@ -94,6 +92,15 @@ def local_clock(zone: str = "") -> Clock:
     """A clock that gives the wall-clock time of an IANA zone, or of the system for an empty name."""
     here = _zone(zone)
     return (lambda: datetime.now(here).replace(tzinfo=None)) if here else datetime.now
+
+
+def _database(workspace: "Workspace", settings: "Settings") -> Path:
+    """The database file; one that the project itself names must be in the project, links followed."""
+    from oryx_memory.files import resolve
+    from oryx_memory.settings import leads_out
+
+    path = workspace.database_file(settings["sqlite.path"])
+    return path if leads_out(settings["sqlite.path"]) else resolve(path, workspace.root.parent)
 
 
 def _zone(name: str) -> tzinfo | None:

@@ -7,13 +7,15 @@ Each of the seven is a command of `oryx memory`. A backend overrides one for spe
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from oryx_memory.changes import Change, Plan, Snapshot, supersede
+from oryx_memory.changes import Change, Plan, Snapshot, bring, supersede
 from oryx_memory.entry import Entry, Scope
+from oryx_memory.errors import Refused
 from oryx_memory.matching import Keyword
 from oryx_memory.window import MAX_CHARS, Memory, chars, load
 
@@ -43,11 +45,15 @@ class CleanReport:
 
 @dataclass(frozen=True, slots=True)
 class MigrationReport:
-    """What `migrate_to` copied, or with `dry_run` would copy: entries live and retired, and those already there."""
+    """What `migrate_to` copied, or with `dry_run` would copy: entries live and retired, and those already there.
+
+    `ids` counts the different entries of the source, each of which was then found in the target at least as often.
+    """
 
     live: int
     retired: int
     present: int
+    ids: int
     dry_run: bool
 
 
@@ -56,7 +62,7 @@ class Stats:
     """Figures of a memory. Characters are code points of text joined by newlines; times are local.
 
     `days` counts archival entries by ISO date, oldest first; `duplicates` are timed archival entries whose content
-    stood before.
+    stood before; `empty` are rows of a database with nothing in them, which are kept and not shown.
     """
 
     core: int
@@ -73,6 +79,7 @@ class Stats:
     days: dict[str, int] = field(default_factory=dict)
     tags: dict[str, int] = field(default_factory=dict)
     keys: int = 0
+    empty: int = 0
 
 
 class LongTermMemoryStore(ABC):
@@ -108,6 +115,19 @@ class LongTermMemoryStore(ABC):
     @abstractmethod
     def stamp(self) -> str | None:
         """A text that differs when `read(retired=True)` would; None if the backend cannot tell."""
+
+    @property
+    @abstractmethod
+    def resource(self) -> str:
+        """What `exclusive` holds; memories of one resource are held together."""
+
+    @abstractmethod
+    def exclusive(self) -> AbstractContextManager[None]:
+        """While it is held no other writer of ours changes this memory; reading goes on."""
+
+    @abstractmethod
+    def load_as_oryxos(self) -> str:
+        """The text that OryxOS itself would give a model from this backend."""
 
     # The seven methods.
 
@@ -166,28 +186,25 @@ class LongTermMemoryStore(ABC):
         """Copy what `target` lacks: it ends with each id at least as often as here, live and retired counted
         together. Nothing of its own is removed or revived, and a second run adds nothing.
 
-        An entry that is retired here is added there and retired at once, for the same reason.
+        An entry that is retired here is added there retired, with its time, reason and run. The counts are compared
+        afterwards. Raises Refused where they do not agree.
         """
         here = self.read(retired=True)
-        report: list[MigrationReport] = []
-
-        def plan(there: Snapshot) -> Change:
+        entries = [*here.core, *here.archival, *here.retired]
+        added = target.edit(bring(entries), dry_run=dry_run).add
+        ids = 0
+        if not dry_run:
+            there = target.read(retired=True)
             held = Counter(entry.text for part in (there.core, there.archival, there.retired) for entry in part)
-            add: list[Entry] = []
-            counts = [0, 0]
-            for number, part in enumerate((here.core, here.archival, here.retired)):
-                for entry in part:
-                    if held[entry.text] > 0:
-                        held[entry.text] -= 1
-                    else:
-                        counts[number == 2] += 1
-                        add.append(entry)
-            total = len(here.core) + len(here.archival) + len(here.retired)
-            report.append(MigrationReport(counts[0], counts[1], total - len(add), dry_run))
-            return Change(add=tuple(add))
-
-        target.edit(plan, dry_run=dry_run)
-        return report[-1]
+            wanted = Counter(entry.text for entry in entries)
+            ids = len(wanted)
+            if lacking := [text for text, count in wanted.items() if held[text] < count]:
+                raise Refused(
+                    f"{len(lacking):,} of {ids:,} entries are not in the target, the first one {lacking[0]!r}: "
+                    "another writer removes them; run it again"
+                )
+        retired = sum(entry.retired is not None for entry in added)
+        return MigrationReport(len(added) - retired, retired, len(entries) - len(added), ids, dry_run)
 
     def clean(self, policy: "Policy", *, dry_run: bool = False) -> CleanReport:
         """Retire what the policy says, of archival only. Raises TooMuch where that is more than `max_share`."""

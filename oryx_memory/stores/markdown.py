@@ -8,7 +8,8 @@ live, so a writer that is killed in between has neither lost nor doubled anythin
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,12 +29,12 @@ from oryx_memory.document import (
     scan,
     spans,
 )
-from oryx_memory.entry import Entry, Retirement, Scope
+from oryx_memory.entry import BLANKS, Entry, Retirement, Scope
 from oryx_memory.errors import OryxMemoryWarning
 from oryx_memory.matching import Keyword
 from oryx_memory.retired import Record, outstanding, parse, record
 from oryx_memory.stores.base import Clock, LongTermMemoryStore
-from oryx_memory.window import MAX_CHARS, Memory, load
+from oryx_memory.window import MAX_CHARS, Memory, load, oryxos_text
 from oryx_memory.workspace import Workspace
 
 
@@ -50,6 +51,10 @@ class MarkdownStore(LongTermMemoryStore):
     def retired_path(self) -> Path:
         """MEMORY.retired.md, beside the file that MEMORY.md is or links to."""
         return self._paths().retired
+
+    @property
+    def resource(self) -> str:
+        return str(self.workspace.lock_file(self._paths().memory))
 
     def stamp(self) -> str:
         paths = self._paths()
@@ -119,6 +124,14 @@ class MarkdownStore(LongTermMemoryStore):
         if shown := len(memory.window):
             memory = replace(memory, outside=sum(1 for _ in spans(data, body[0], starts[shown - 1])))
         return memory
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        with self._lock(self._paths()):
+            yield
+
+    def load_as_oryxos(self) -> str:
+        return oryxos_text(self._data().decode(errors="replace"))
 
     def _paths(self) -> "_Paths":
         memory = files.resolve(self.path, self.workspace.root)
@@ -278,8 +291,10 @@ def _append(lock: files.Lock, path: Path, entries: Sequence[Entry]) -> None:
     """Add live entries to MEMORY.md, whose lock is held."""
     for scope in Scope:
         new = [entry for entry in entries if entry.scope is scope]
-        if new and (left := files.append(lock, path, partial(_pieces, new), partial(_tail, scope))):
-            files.replace(lock, path, partial(_added, scope, left))
+        if any(entry.raw[:1] in BLANKS for entry in new):  # would join the line above: needs a look at the file
+            files.replace(lock, path, partial(_added, scope, partial(_pieces, new)))
+        elif new and (left := files.append(lock, path, partial(_pieces, new), partial(_tail, scope))):
+            files.replace(lock, path, partial(_added, scope, partial(_given, left)))
 
 
 def _rewrites(change: Change) -> bool:
@@ -303,6 +318,10 @@ def _pieces(entries: Sequence[Entry], newline: bytes) -> list[bytes]:
     return [piece(entry, newline) for entry in entries]
 
 
+def _given(pieces: Sequence[bytes], _newline: bytes) -> Sequence[bytes]:
+    return pieces
+
+
 def _tail(scope: Scope, layout: Layout, lines: bytes) -> bytes | None:
     return layout.tail(scope, lines)
 
@@ -311,9 +330,9 @@ def _at_the_end(layout: Layout, lines: bytes) -> bytes:
     return (layout.newline if layout.size and layout.last_byte not in (b"\n", b"\r") else b"") + lines
 
 
-def _added(scope: Scope, pieces: Sequence[bytes], data: bytes) -> bytes:
+def _added(scope: Scope, pieces: Callable[[bytes], Sequence[bytes]], data: bytes) -> bytes:
     document = MemoryDocument(data)
-    return document.spliced([document.addition(scope, pieces)])
+    return document.spliced([document.addition(scope, pieces(document.layout.newline))])
 
 
 def _without(texts: frozenset[str], data: bytes) -> bytes:

@@ -7,6 +7,7 @@ Retired rows have scope RETIRED, which OryxOS's queries never see. Order is the 
 """
 
 import sqlite3
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -20,11 +21,13 @@ from oryx_memory import database, files
 from oryx_memory.changes import Change, Copy, Plan, Snapshot, new_run
 from oryx_memory.document import piece
 from oryx_memory.entry import BLANKS, Entry, Retirement, Scope
+from oryx_memory.errors import OryxMemoryWarning
 from oryx_memory.matching import Keyword
-from oryx_memory.stores.base import Clock, LongTermMemoryStore
+from oryx_memory.stores.base import Clock, LongTermMemoryStore, Stats
 from oryx_memory.window import MAX_CHARS, Memory, load
 
 GLOBAL = "__global__"  # OryxOS's name for no agent
+ORYXOS_ROWS = 100  # what OryxOS 0.1.3 gives a model of the archival rows
 _RETIRED = "RETIRED"
 _EPOCH = datetime(1970, 1, 1)
 
@@ -54,6 +57,10 @@ class SqliteStore(LongTermMemoryStore):
         self.zone = zone
         self.lock_timeout = lock_timeout
 
+    @property
+    def resource(self) -> str:
+        return str(self.path)
+
     def stamp(self) -> str:
         log = self.path.with_name(f"{self.path.name}-wal")  # comes and goes, empty, with those who only read
         size = log.stat().st_size if log.exists() else 0
@@ -65,21 +72,29 @@ class SqliteStore(LongTermMemoryStore):
 
     def add(self, entries: Sequence[Entry]) -> None:
         with self._writing() as connection, database.transaction(connection):
+            database.migrate(connection, self.path)
             for entry in entries:
                 self._insert(connection, entry)
 
     def edit(self, plan: Plan, *, dry_run: bool = False) -> Change:
-        if dry_run:
-            return plan(self.read(retired=True))
+        if dry_run or not self.path.exists():
+            change = plan(self.read(retired=True))
+            if dry_run or not change:
+                return change
         with self._writing() as connection:
             with database.transaction(connection):
+                database.refuse_newer(connection, self.path)
                 snapshot, rows = self._snapshot(connection, retired=True)
                 change = plan(snapshot)
                 if change:
+                    database.migrate(connection, self.path)
                     change = replace(change, run=self._new_run(snapshot))
                     self._apply(connection, rows, change)
-            if change.purge:
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the log would keep what was destroyed
+            if change.purge:  # the log would keep what was destroyed
+                (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if busy:
+                    message = f"{self.path}-wal: another program is reading; what was destroyed stays in it until the next purge"
+                    warnings.warn(OryxMemoryWarning(message), stacklevel=2)
             return change
 
     def recall_by_keyword(self, keyword: str) -> list[Entry]:
@@ -108,6 +123,17 @@ class SqliteStore(LongTermMemoryStore):
             return load(core, entries, total, max_chars)
 
     @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        with self._writing() as connection, database.transaction(connection):
+            yield
+
+    def load_as_oryxos(self) -> str:
+        with self._reading() as connection:
+            parts = {scope: list(self._rows(connection, scope.name)) if connection else [] for scope in Scope}
+        parts[Scope.ARCHIVAL] = parts[Scope.ARCHIVAL][-ORYXOS_ROWS:]
+        return "\n".join("\n".join([scope.heading, *(f"- {row.content}" for row in parts[scope])]) for scope in Scope)
+
+    @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:
         connection = database.connect(self.path, timeout=self.lock_timeout, write=False)
         if connection is None:
@@ -124,7 +150,6 @@ class SqliteStore(LongTermMemoryStore):
         assert connection is not None
         with closing(connection), database.problems(self.path, self.lock_timeout):
             connection.text_factory = _text
-            database.migrate(connection, self.path)
             yield connection
 
     def _where(self, connection: sqlite3.Connection) -> tuple[str, tuple[str, ...]] | None:
@@ -147,13 +172,27 @@ class SqliteStore(LongTermMemoryStore):
             f"WHERE {where[0]} AND scope = ? ORDER BY id {'DESC' if newest_first else ''}",
             (*where[1], scope),
         ):
-            yield _Row(*row)
+            made = _Row(*row)
+            yield made if isinstance(made.content, str) else made._replace(content=_text_of(made.content))
+
+    def stats(self) -> Stats:
+        """Figures of the whole memory; `empty` counts the rows of both sections with nothing in them."""
+        figures = super().stats()
+        with self._reading() as connection:
+            rows = [row for scope in Scope for row in self._rows(connection, scope.name)] if connection else []
+            return replace(figures, empty=sum(self._raw(row) is None for row in rows))
 
     def _count_archival(self, connection: sqlite3.Connection) -> int:
+        """How many archival rows are shown: an empty one only if it has an exact line."""
         where = self._where(connection)
         if where is None:
             return 0
-        sql = f"SELECT count(*) FROM memory_entries WHERE {where[0]} AND scope = 'ARCHIVAL' AND trim(content, ?) != ''"
+        details = database.has_table(connection, "memory_entry_details")
+        exact = "OR id IN (SELECT row_id FROM memory_entry_details WHERE raw IS NOT NULL)" if details else ""
+        sql = (
+            f"SELECT count(*) FROM memory_entries WHERE {where[0]} AND scope = 'ARCHIVAL' "
+            f"AND (trim(content, ?) != '' {exact})"
+        )
         (count,) = connection.execute(sql, (*where[1], BLANKS)).fetchone()
         return int(count)
 
@@ -181,8 +220,8 @@ class SqliteStore(LongTermMemoryStore):
                 connection, row(item.copy), item.copy.entry.scope, Retirement(now, item.reason, change.run)
             )
         for edit in change.edit:
-            old = edit.copy.entry
-            self._insert(connection, replace(old, retired=Retirement(now, "edited", change.run)))
+            old = self._duplicate(connection, row(edit.copy), _RETIRED)
+            self._set_retired(connection, old, edit.copy.entry.scope, Retirement(now, "edited", change.run))
             content, created_at, raw = self._columns(edit.new)
             connection.execute(
                 "UPDATE memory_entries SET content = ?, created_at = ? WHERE id = ?",
@@ -191,7 +230,7 @@ class SqliteStore(LongTermMemoryStore):
             connection.execute("DELETE FROM memory_entry_details WHERE row_id = ?", (row(edit.copy),))
             self._set_raw(connection, row(edit.copy), raw)
         for move in change.move:
-            self._insert(connection, Entry(move.copy.entry.raw, move.to))
+            self._duplicate(connection, row(move.copy), move.to.name)
             self._delete(connection, row(move.copy))
         for copy in change.restore:
             connection.execute("UPDATE memory_entries SET scope = ? WHERE id = ?", (copy.entry.scope.name, row(copy)))
@@ -201,8 +240,14 @@ class SqliteStore(LongTermMemoryStore):
                 (row(copy),),
             )
         if change.purge:
-            connection.execute("PRAGMA secure_delete = ON")
+            vectors = database.has_table(connection, "memory_vectors")
             for copy in change.purge:
+                if vectors:  # OryxOS's, derived, and holding the text
+                    connection.execute(
+                        "DELETE FROM memory_vectors WHERE agent_name = ? AND content = "
+                        "(SELECT content FROM memory_entries WHERE id = ?)",
+                        (self.agent or GLOBAL, row(copy)),
+                    )
                 self._delete(connection, row(copy))
         for entry in change.add:
             self._insert(connection, entry)
@@ -219,6 +264,21 @@ class SqliteStore(LongTermMemoryStore):
         self._set_raw(connection, row, raw)
         if entry.retired:
             self._set_retired(connection, row, entry.scope, entry.retired)
+
+    def _duplicate(self, connection: sqlite3.Connection, row: int, scope: str) -> int:
+        """Add a row like another one, with its exact content, time and line, as the last."""
+        new = connection.execute(
+            "INSERT INTO memory_entries (agent_name, scope, content, created_at) "
+            "SELECT agent_name, ?, content, created_at FROM memory_entries WHERE id = ?",
+            (scope, row),
+        ).lastrowid
+        assert new is not None
+        connection.execute(
+            "INSERT INTO memory_entry_details (row_id, raw) "
+            "SELECT ?, raw FROM memory_entry_details WHERE row_id = ? AND raw IS NOT NULL",
+            (new, row),
+        )
+        return new
 
     def _set_raw(self, connection: sqlite3.Connection, row: int, raw: str | None) -> None:
         if raw is not None:
@@ -247,19 +307,17 @@ class SqliteStore(LongTermMemoryStore):
         time = entry.time
         created_at = self._millis(time or self.clock().replace(microsecond=0))
         formed = self._formed(content, created_at)
-        return content, created_at, None if formed == entry.text else entry.text
+        return content, created_at, None if content and formed == entry.raw else entry.raw
 
     def _raw(self, row: _Row) -> str | None:
         """The line of a row; None for a row with nothing in it, which is kept and not shown."""
         content = row.content.strip(BLANKS)
-        if not content:
-            return None
         if row.raw is not None:
             entry = Entry(row.raw)
             time = entry.time
             if entry.content == content and (time is None or self._millis(time) == row.created_at):
                 return row.raw
-        return self._formed(content, row.created_at)
+        return self._formed(content, row.created_at) if content else None
 
     def _formed(self, content: str, created_at: Any) -> str:
         """`- [time] content`, further lines indented, blank ones left out."""
@@ -307,6 +365,10 @@ def _entry(raw: str, row: _Row) -> Entry:
         time = _EPOCH
     scope = Scope.CORE if row.retired_from == "CORE" else Scope.ARCHIVAL
     return Entry(raw, scope, Retirement(time, row.reason or "", row.run or ""))
+
+
+def _text_of(value: Any) -> str:
+    return _text(value) if isinstance(value, bytes) else str(value)
 
 
 def _text(data: bytes) -> str:
