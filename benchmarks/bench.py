@@ -10,6 +10,7 @@ is a measurement and not a test.
 - Keyword recall: against reading the file, decoding it and `text.count(keyword)`, the least that a search must do.
   The full-width row looks for a keyword whose letters stand in many lines as full-width forms (ＧＰＵ).
 - Peak memory: of a new process that does one thing, minus that of one that only imports the package.
+- sqlite: the same commands and calls against Typer, markdown, or itself with few entries.
 - Comparison rows have no target. They show what people would use instead.
 
 Run `python benchmarks/bench.py`; `--quick` is for trying it out, with sizes too small to judge by. Files are made in
@@ -33,9 +34,13 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from oryx_memory import LongTermMemoryStore, open_memory
+from oryx_memory import LongTermMemoryStore, Workspace, settings, stores
 
 COLD_TARGET = 1.6
+SQLITE_COLD_TARGET = 2.2
+FLAT_TARGET = 1.5  # "flat": what the noise of two medians allows
+SQLITE_RECALL_TARGET = 3.0
+MIGRATION_TARGET = 20.0
 APPEND_TARGET = 15.0  # 3 once the journal's stamp spares the append from reading the file
 RECALL_TARGET = 5.0
 MEMORY_TARGET = 3.0
@@ -95,11 +100,23 @@ class Plan:
     cold_rounds: int = 35
     append_rounds: int = 31
     recall_rounds: int = 15
+    middle: int = 10_000
     huge_rounds: int = 7
+    migration_rounds: int = 3
     memory_rounds: int = 5
 
 
-QUICK = Plan(large=5_000, blocks=4, cold_rounds=3, append_rounds=5, recall_rounds=3, huge_rounds=3, memory_rounds=1)
+QUICK = Plan(
+    middle=1_000,
+    migration_rounds=1,
+    large=5_000,
+    blocks=4,
+    cold_rounds=3,
+    append_rounds=5,
+    recall_rounds=3,
+    huge_rounds=3,
+    memory_rounds=1,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +148,9 @@ class Place:
     def file(self, agent: str) -> Path:
         return self.root / "agents" / agent / "MEMORY.md"
 
-    def store(self, agent: str) -> LongTermMemoryStore:
-        return open_memory(agent, root=self.root)
+    def store(self, agent: str, backend: str = "markdown") -> LongTermMemoryStore:
+        workspace = Workspace(self.root)
+        return stores.open(workspace, settings.load(self.root, {}, {"backend": backend}), agent)
 
     def write(self, agent: str, lines: bytes, times: int = 1) -> None:
         """Make a memory; on the disk when it returns, so that no later fsync pays for it."""
@@ -229,6 +247,49 @@ def append_rows(place: Place, plan: Plan) -> Iterator[Row]:
     yield Row(f"append to {megabytes(place.file('huge'))} / append to {of_small}", found["huge"], found["small"])
 
 
+def sqlite_rows(place: Place, plan: Plan) -> Iterator[Row]:
+    """The sqlite backend: cold commands, appends to a small and a large memory, recall, and moving there."""
+    oryx = str(Path(sys.executable).with_name("oryx"))
+    here = ["--root", str(place.root), "--backend", "sqlite", "-a", "middle"]
+    commands = {
+        "append": [oryx, "memory", "append", *here, TEXT],
+        "recall": [oryx, "memory", "recall", *here, KEYWORDS["Chinese"]],
+        "typer": [sys.executable, "-c", "import typer"],
+    }
+    for agent in ("small", "middle", "large"):
+        place.store(agent).migrate_to(place.store(agent, "sqlite"))
+    found = interleaved({name: partial(run, command) for name, command in commands.items()}, plan.cold_rounds)
+    for name in ("append", "recall"):
+        what = f"sqlite: cold oryx memory {name}, {plan.middle:,} entries / cold import typer"
+        yield Row(what, found[name], found["typer"], SQLITE_COLD_TARGET)
+    small, large = place.store("small", "sqlite"), place.store("large", "sqlite")
+    found = interleaved(
+        {"small": partial(small.append, TEXT), "large": partial(large.append, TEXT)}, plan.append_rounds
+    )
+    yield Row(
+        f"sqlite: append to {plan.large:,} / append to {plan.small:,}", found["large"], found["small"], FLAT_TARGET
+    )
+    markdown = place.store("large")
+    for kind, keyword in KEYWORDS.items():
+        cases = {
+            "sqlite": partial(large.recall_by_keyword, keyword),
+            "file": partial(markdown.recall_by_keyword, keyword),
+        }
+        found = interleaved(cases, plan.recall_rounds)
+        what = f"sqlite: recall, {kind} keyword of {plan.large:,} / on markdown"
+        yield Row(what, found["sqlite"], found["file"], SQLITE_RECALL_TARGET)
+    numbers = iter(range(1_000))
+    found = interleaved(
+        {
+            "migrate": lambda: markdown.migrate_to(place.store(f"moved{next(numbers)}", "sqlite")),
+            "read": markdown.read,
+        },
+        plan.migration_rounds,
+    )
+    what = f"migrate {plan.large:,} entries to sqlite / reading and parsing the file"
+    yield Row(what, found["migrate"], found["read"], MIGRATION_TARGET)
+
+
 def plain_append(path: Path) -> None:
     """One durable line, and nothing that guards it."""
     with path.open("ab") as file:
@@ -297,6 +358,7 @@ def prepare(place: Place, plan: Plan) -> None:
     for agent, data in (("small", small), ("cold", cold), ("echo", cold), ("plain", small), ("large", large)):
         place.write(agent, data)
     place.write("naive", large)
+    place.write("middle", "".join(lines[: plan.middle]).encode())
     place.write("huge", large, plan.blocks)
 
 
@@ -329,7 +391,11 @@ def main() -> None:
         clean_environment(Path(folder))
         place = Place(Path(folder))
         prepare(place, plan)
-        rows = [row for measure in (cold_rows, append_rows, recall_rows, memory_rows) for row in measure(place, plan)]
+        rows = [
+            row
+            for measure in (cold_rows, append_rows, recall_rows, memory_rows, sqlite_rows)
+            for row in measure(place, plan)
+        ]
     seconds = time.perf_counter() - start
     print(f"Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} cores, {seconds:.0f} s in all")
     if quick:

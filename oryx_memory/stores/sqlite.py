@@ -29,6 +29,8 @@ from oryx_memory.window import MAX_CHARS, Memory, load
 GLOBAL = "__global__"  # OryxOS's name for no agent
 ORYXOS_ROWS = 100  # what OryxOS 0.1.3 gives a model of the archival rows
 _RETIRED = "RETIRED"
+_WHOLE_MINUTES = 63_072_000_000  # 1972, since when zones differ from UTC by whole minutes
+_PREFIX = "- [0123456789:]"  # what stands before the content of a line
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -100,17 +102,49 @@ class SqliteStore(LongTermMemoryStore):
     def recall_by_keyword(self, keyword: str) -> list[Entry]:
         wanted = Keyword(keyword)
         with self._reading() as connection:
-            rows = self._rows(connection, "ARCHIVAL") if connection else iter(())
-            texts = [raw for row in rows if (raw := self._raw(row))]
-        encoded = [text.encode() for text in texts]
-        starts = list(accumulate((len(text) + 1 for text in encoded), initial=0))
-        data = b"\n".join(encoded)
-        found: dict[int, Entry] = {}
+            if connection is None:
+                return []
+            # Only rows that have the keyword are formed into lines one by one.
+            entries = (Entry(raw) for row in self._rows_with(connection, wanted) if (raw := self._raw(row)) is not None)
+            return [entry for entry in entries if wanted.matches(entry.text)]
+
+    def _rows_with(self, connection: sqlite3.Connection, wanted: Keyword) -> Iterator[_Row]:
+        """The archival rows whose line may have the keyword, in order; all that do."""
+        where = self._where(connection)
+        if where is None:
+            return
+        # A match may begin in the time, or span lines.
+        dated = wanted.folded[0] in _PREFIX or not wanted.folded.isprintable()
+        raw, join = self._details(connection, "raw") if dated else ("NULL", "")
+        rows = connection.execute(
+            f"SELECT id, created_at, CAST(content AS BLOB), {raw} FROM memory_entries {join} "
+            f"WHERE {where[0]} AND scope = 'ARCHIVAL' ORDER BY id",
+            where[1],
+        ).fetchall()
+        if dated:
+            prefixes: dict[int, str] = {}
+            lines = [self._searchable(prefixes, *row[1:]) for row in rows]
+        else:
+            lines = [row[2] for row in rows]
+        starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+        data = b"\n".join(lines)
+        done = 0
         for start, _ in wanted.lines(data, 0, len(data)):
-            number = bisect_right(starts, start) - 1
-            if number not in found and wanted.matches((entry := Entry(texts[number])).text):
-                found[number] = entry
-        return list(found.values())
+            if start >= done:
+                number = bisect_right(starts, start) - 1
+                done = starts[number + 1]
+                yield from self._rows(connection, "ARCHIVAL", row_id=rows[number][0])
+
+    def _searchable(self, prefixes: dict[int, str], created_at: Any, content: bytes, raw: str | None) -> bytes:
+        """The line of a row, the formed and the exact one where it has both. `prefixes` remembers each minute's start."""
+        simple = raw is None and type(created_at) is int and created_at > _WHOLE_MINUTES and content[:1] > b" "
+        if not simple or content[0] in b"\xe1\xe2\xe3" or b"\n" in content or b"\r" in content:
+            formed = self._formed(_text(content).strip(BLANKS), created_at)
+            return (f"{raw}\n{formed}" if raw else formed).encode()
+        minute, milliseconds = divmod(created_at, 60_000)
+        if minute not in prefixes:
+            prefixes[minute] = self._formed("", minute * 60_000)[: len("- [2026-07-22 09:30:")]
+        return f"{prefixes[minute]}{milliseconds // 1000:02}] ".encode() + content
 
     def load(self, *, max_chars: int | None = MAX_CHARS) -> Memory:
         with self._reading() as connection:
@@ -160,17 +194,18 @@ class SqliteStore(LongTermMemoryStore):
             return ("1" if self.agent is None else "0"), ()
         return "agent_name = ?", (self.agent or GLOBAL,)
 
-    def _rows(self, connection: sqlite3.Connection, scope: str, *, newest_first: bool = False) -> Iterator[_Row]:
+    def _rows(
+        self, connection: sqlite3.Connection, scope: str, *, newest_first: bool = False, row_id: int | None = None
+    ) -> Iterator[_Row]:
         where = self._where(connection)
         if where is None:
             return
-        details = database.has_table(connection, "memory_entry_details")
-        more = "raw, retired_at, retired_from, reason, run" if details else "NULL, NULL, NULL, NULL, NULL"
-        join = "LEFT JOIN memory_entry_details ON row_id = id" if details else ""
+        more, join = self._details(connection, "raw, retired_at, retired_from, reason, run")
         for row in connection.execute(
             f"SELECT id, scope, content, created_at, {more} FROM memory_entries {join} "
-            f"WHERE {where[0]} AND scope = ? ORDER BY id {'DESC' if newest_first else ''}",
-            (*where[1], scope),
+            f"WHERE {where[0]} AND scope = ? {'' if row_id is None else 'AND id = ?'} "
+            f"ORDER BY id {'DESC' if newest_first else ''}",
+            (*where[1], scope, *([] if row_id is None else [row_id])),
         ):
             made = _Row(*row)
             yield made if isinstance(made.content, str) else made._replace(content=_text_of(made.content))
@@ -181,6 +216,12 @@ class SqliteStore(LongTermMemoryStore):
         with self._reading() as connection:
             rows = [row for scope in Scope for row in self._rows(connection, scope.name)] if connection else []
             return replace(figures, empty=sum(self._raw(row) is None for row in rows))
+
+    def _details(self, connection: sqlite3.Connection, names: str) -> tuple[str, str]:
+        """Columns of our own table and how it is joined; nulls where the table is not there yet."""
+        if database.has_table(connection, "memory_entry_details"):
+            return names, "LEFT JOIN memory_entry_details ON row_id = id"
+        return ", ".join("NULL" for _ in names.split(",")), ""
 
     def _count_archival(self, connection: sqlite3.Connection) -> int:
         """How many archival rows are shown: an empty one only if it has an exact line."""
