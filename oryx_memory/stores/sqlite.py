@@ -129,11 +129,14 @@ class SqliteStore(LongTermMemoryStore):
         starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
         data = b"\n".join(lines)
         done = 0
+        found: list[int] = []
         for start, _ in wanted.lines(data, 0, len(data)):
             if start >= done:
                 number = bisect_right(starts, start) - 1
                 done = starts[number + 1]
-                yield from self._rows(connection, "ARCHIVAL", row_id=rows[number][0])
+                found.append(rows[number][0])
+        for first in range(0, len(found), 500):  # SQLite takes a limited number of values in one statement
+            yield from self._rows(connection, "ARCHIVAL", ids=found[first : first + 500])
 
     def _searchable(self, prefixes: dict[int, str], created_at: Any, content: bytes, raw: str | None) -> bytes:
         """The line of a row, the formed and the exact one where it has both. `prefixes` remembers each minute's start."""
@@ -195,17 +198,18 @@ class SqliteStore(LongTermMemoryStore):
         return "agent_name = ?", (self.agent or GLOBAL,)
 
     def _rows(
-        self, connection: sqlite3.Connection, scope: str, *, newest_first: bool = False, row_id: int | None = None
+        self, connection: sqlite3.Connection, scope: str, *, newest_first: bool = False, ids: Sequence[int] = ()
     ) -> Iterator[_Row]:
         where = self._where(connection)
         if where is None:
             return
         more, join = self._details(connection, "raw, retired_at, retired_from, reason, run")
+        among = f"AND id IN ({', '.join('?' * len(ids))})" if ids else ""
         for row in connection.execute(
             f"SELECT id, scope, content, created_at, {more} FROM memory_entries {join} "
-            f"WHERE {where[0]} AND scope = ? {'' if row_id is None else 'AND id = ?'} "
+            f"WHERE {where[0]} AND scope = ? {among} "
             f"ORDER BY id {'DESC' if newest_first else ''}",
-            (*where[1], scope, *([] if row_id is None else [row_id])),
+            (*where[1], scope, *ids),
         ):
             made = _Row(*row)
             yield made if isinstance(made.content, str) else made._replace(content=_text_of(made.content))
