@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from oryx_memory.errors import RejectedInput
 
@@ -163,6 +164,26 @@ class Entry:
 
     def _first_line(self) -> str:
         return self.content.partition("\n")[0]
+
+
+def as_record(entry: Entry, agent: str | None) -> dict[str, Any]:
+    """An entry as `--json` and jsonl give it: times are local ISO 8601, `retired` only for a retired one."""
+    time = entry.time
+    made: dict[str, Any] = {
+        "id": entry.id,
+        "agent": agent,
+        "scope": entry.scope.value,
+        "time": time.isoformat(timespec="seconds") if time else None,
+        "content": entry.content,
+        "line": entry.raw,
+        "tags": list(entry.tags),
+        "key": entry.key,
+        "type": entry.type,
+    }
+    if entry.retired:
+        why = entry.retired
+        made["retired"] = {"time": why.time.isoformat(timespec="seconds"), "reason": why.reason, "run": why.run}
+    return made
 
 
 def one_line(text: str) -> str:

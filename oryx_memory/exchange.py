@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from oryx_memory.document import MemoryDocument, piece
-from oryx_memory.entry import Entry, Retirement, Scope, is_key, is_tag, one_line
+from oryx_memory.entry import Entry, Retirement, Scope, as_record, is_key, is_tag, one_line
 from oryx_memory.errors import FileProblem, RejectedInput
 
 FIELDS = ("id", "agent", "scope", "time", "content", "line", "tags", "key", "type")
@@ -24,26 +24,6 @@ class Found(NamedTuple):
     where: str
     entry: Entry | None
     problem: str = ""
-
-
-def as_record(entry: Entry, agent: str | None) -> dict[str, Any]:
-    """An entry as `--json` and jsonl give it: times are local ISO 8601, `retired` only for a retired one."""
-    time = entry.time
-    made: dict[str, Any] = {
-        "id": entry.id,
-        "agent": agent,
-        "scope": entry.scope.value,
-        "time": time.isoformat(timespec="seconds") if time else None,
-        "content": entry.content,
-        "line": entry.raw,
-        "tags": list(entry.tags),
-        "key": entry.key,
-        "type": entry.type,
-    }
-    if entry.retired:
-        why = entry.retired
-        made["retired"] = {"time": why.time.isoformat(timespec="seconds"), "reason": why.reason, "run": why.run}
-    return made
 
 
 def from_record(record: Mapping[str, Any]) -> Entry:

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import random
 import re
 import stat
 import time
@@ -95,7 +94,7 @@ class Lock:
                     except BlockingIOError:
                         if time.monotonic() >= give_up:
                             raise LockTimeout(self.path, self.timeout) from None
-                        time.sleep(min(pause * random.uniform(0.5, 1), max(0.0, give_up - time.monotonic())))
+                        time.sleep(min(pause * (0.5 + os.urandom(1)[0] / 512), max(0.0, give_up - time.monotonic())))
                         pause = min(pause * 2, 0.05)
                 if _same_file(descriptor, self.path):
                     return descriptor
@@ -428,7 +427,7 @@ def _take_back(descriptor: int, offset: int, expected: bytes) -> None:
 
 
 def _write_temporary(path: Path, data: bytes, like: Path | None) -> Path:
-    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}-{random.getrandbits(32):08x}.oryx-tmp")
+    temporary = path.with_name(f".{path.name[:200]}.{os.getpid()}-{os.urandom(4).hex()}.oryx-tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if like else 0o666)
     try:
         view = memoryview(data)

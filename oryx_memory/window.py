@@ -12,7 +12,7 @@ from oryx_memory.entry import BLANKS, Entry, Scope
 
 MAX_CHARS = 4000
 # OryxOS looks for headings with Java's multi-line mode: lines also end at U+0085, U+2028 and U+2029.
-_ORYXOS_HEADING = re.compile(
+_ORYXOS_HEADING = (
     rf"(?:(?<=[\n\r\x85\u2028\u2029])|\A)({Scope.CORE.heading}|{Scope.ARCHIVAL.heading})[ \t\n\x0b\x0c\r]*"
     r"(?:(?=[\n\r\x85\u2028\u2029])|(?<=[\n\r])|\Z)"
 )
@@ -78,7 +78,7 @@ def oryxos_text(text: str) -> str:
     """
     bodies = dict.fromkeys(Scope, "")
     found: dict[Scope, int] = {}
-    headings = list(_ORYXOS_HEADING.finditer(text))
+    headings = list(re.finditer(_ORYXOS_HEADING, text))
     for number, match in enumerate(headings):
         scope = Scope.CORE if match.group(1) == Scope.CORE.heading else Scope.ARCHIVAL
         if scope not in found:

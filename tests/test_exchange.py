@@ -14,6 +14,7 @@ from strategies import any_files, rising_files
 
 from oryx_memory import Entry, Retirement, Scope, exchange
 from oryx_memory.document import MemoryDocument
+from oryx_memory.entry import as_record
 
 WHY = Retirement(NOW, "duplicate", "20260801T020000-1")
 
@@ -39,7 +40,7 @@ def _same(got: list[Entry], entries: list[Entry]) -> None:
 def test_jsonl_is_read_back_as_it_was(entries: list[Entry]) -> None:
     from msgspec.json import encode
 
-    lines = [encode(exchange.as_record(entry, "ops")) for entry in entries]
+    lines = [encode(as_record(entry, "ops")) for entry in entries]
     _same(_entries(list(exchange.read_jsonl(lines))), entries)
 
 

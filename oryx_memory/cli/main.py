@@ -130,6 +130,8 @@ def _run(app: typer.Typer, program: str) -> NoReturn:
 def _exit_code(app: typer.Typer, program: str) -> int:
     try:
         prepare_streams()
+        if sys.getfilesystemencoding() != "utf-8":  # PYTHONUTF8=0 in the C locale: the words are UTF-8 all the same
+            sys.argv[1:] = [os.fsencode(word).decode(errors="surrogateescape") for word in sys.argv[1:]]
         if COMPLETE in os.environ:
             from oryx_memory.cli.completion import answer
 

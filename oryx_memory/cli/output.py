@@ -13,8 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
-from oryx_memory.entry import Entry
-from oryx_memory.exchange import as_record
+from oryx_memory.entry import Entry, as_record
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -10,9 +10,8 @@ import typer
 from oryx_memory import changes
 from oryx_memory.cli.options import Here, complete_live, for_agent, memory_command, one_text, title
 from oryx_memory.cli.output import entries_text, styled, visible
-from oryx_memory.entry import Entry, Scope
+from oryx_memory.entry import Entry, Scope, as_record
 from oryx_memory.errors import NothingFound, RejectedInput
-from oryx_memory.exchange import as_record
 from oryx_memory.matching import Keyword
 from oryx_memory.window import chars
 

@@ -14,9 +14,9 @@ from oryx_memory import changes, exchange, settings, stores
 from oryx_memory.cli.options import Here, memory_command, title
 from oryx_memory.cli.output import entries_text
 from oryx_memory.document import piece
-from oryx_memory.entry import Entry, Scope
+from oryx_memory.entry import Entry, Scope, as_record
 from oryx_memory.errors import FileProblem, RejectedInput
-from oryx_memory.exchange import Found, as_record
+from oryx_memory.exchange import Found
 
 app = typer.Typer(rich_markup_mode=None)
 

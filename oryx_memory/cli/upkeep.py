@@ -9,8 +9,8 @@ import typer
 
 from oryx_memory.cli.options import Here, for_agent, memory_command, title
 from oryx_memory.cli.output import bar, entries_text, sparkline, table
+from oryx_memory.entry import as_record
 from oryx_memory.errors import OryxMemoryError
-from oryx_memory.exchange import as_record
 from oryx_memory.retention import Policy, TooMuch, parse_span
 from oryx_memory.stores import CleanReport, LongTermMemoryStore
 

@@ -16,6 +16,7 @@ from oryx_memory.cli.options import (
     one_text,
     title,
 )
+from oryx_memory.cli.output import flush
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import FileProblem, RejectedInput
 
@@ -159,10 +160,14 @@ def _apply(here: Here, plan: Plan) -> Change:
 def _echo(here: Here, entries: list[Entry], agent: str | None, *, single: bool = True) -> None:
     if here.out.quiet:
         return
-    if single:
-        here.out.entry(entries[0], agent)
-    else:
-        here.out.entries(entries, agent)
+    try:
+        if single:
+            here.out.entry(entries[0], agent)
+        else:
+            here.out.entries(entries, agent)
+        flush()
+    except OSError as error:
+        raise FileProblem("standard output", f"{str(error.strerror).lower()}; the change itself is stored") from error
 
 
 def _append_lines(
