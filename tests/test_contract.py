@@ -277,6 +277,15 @@ def test_an_entry_that_alone_exceeds_the_window_is_shown_from_its_start_and_mark
     assert tiny.section(Scope.ARCHIVAL).startswith(entry.text[:10] + "…")
 
 
+def test_recall_finds_what_stands_before_the_content(store: LongTermMemoryStore) -> None:
+    star, minute = Entry("* 星号 star"), Entry("- [2026-07-22 09:30] 分钟 minute")
+    store.add([star, minute])
+    assert store.recall_by_keyword("* 星") == [star]
+    assert store.recall_by_keyword("＊") == [star]
+    assert store.recall_by_keyword("09:30] 分") == [minute]
+    assert store.recall_by_keyword("09:30:00") == []
+
+
 def test_stats(store: LongTermMemoryStore) -> None:
     store.append("核心", Scope.CORE)
     store.append("a #x", time=datetime(2026, 7, 1))

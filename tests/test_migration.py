@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import any_files, rising_files
 
-from oryx_memory import LongTermMemoryStore, Policy, SettingsError, Workspace, changes, settings, stores
-from oryx_memory.stores.migration import with_backend
+from oryx_memory import LongTermMemoryStore, Policy, RejectedInput, SettingsError, Workspace, changes, settings, stores
+from oryx_memory.stores.migration import pairs, with_backend
 from oryx_memory.stores.sqlite import SqliteStore
 
 FIXTURE = Path(__file__).parent.parent / "fixtures" / "oryxos-sample.db"
@@ -221,6 +221,20 @@ def test_only_the_backend_is_edited(before: bytes, after: bytes) -> None:
 def test_a_file_that_cannot_be_edited_is_told(text: bytes) -> None:
     with pytest.raises(SettingsError, match="cannot be edited"):
         with_backend("sqlite", text)
+
+
+def test_names_that_differ_in_case_only_are_not_merged_where_the_file_system_does(tmp_path: Path) -> None:
+    class Folding(Workspace):
+        """A workspace on a file system that takes `Ops` and `ops` for one name."""
+
+        def folds_case(self) -> bool:
+            return True
+
+    one, two = (settings.load(tmp_path, {}, {"backend": backend}) for backend in ("sqlite", "markdown"))
+    with pytest.raises(RejectedInput, match="would become one"):
+        pairs(Folding(tmp_path / ".oryxos"), one, two, ["Ops", "ops"], {})
+    assert len(pairs(Workspace(tmp_path / ".oryxos"), one, two, ["Ops", "ops"], {})) == 2
+    assert len(pairs(Folding(tmp_path / ".oryxos"), one, two, ["Ops", "ops"], {"Ops": "dev"})) == 2
 
 
 def test_exclusive_keeps_other_writers_out(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ GLOBAL = "__global__"  # OryxOS's name for no agent
 ORYXOS_ROWS = 100  # what OryxOS 0.1.3 gives a model of the archival rows
 _RETIRED = "RETIRED"
 _WHOLE_MINUTES = 63_072_000_000  # 1972, since when zones differ from UTC by whole minutes
-_PREFIX = "- [0123456789:]"  # what stands before the content of a line
+_PREFIX = "-*+ [0123456789:]"  # what may stand before the content of a line
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -179,6 +179,7 @@ class SqliteStore(LongTermMemoryStore):
         with closing(connection), database.problems(self.path, self.lock_timeout):
             connection.text_factory = _text
             connection.execute("BEGIN")  # one moment for all that is read
+            database.refuse_newer(connection, self.path)
             yield connection
 
     @contextmanager
