@@ -87,8 +87,9 @@ def read_md(data: bytes) -> Iterator[Found]:
     """The entries of a MEMORY.md, with their line numbers."""
     document = MemoryDocument(data)
     for scope in Scope:
+        line, at = 1, 0
         for place in document.located(scope):
-            line = 1 + data.count(b"\n", 0, place.start)
+            line, at = line + data.count(b"\n", at, place.start), place.start
             yield Found(str(line), document.entry(place, scope))
 
 

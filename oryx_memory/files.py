@@ -111,9 +111,8 @@ class Lock:
     def _close(descriptor: int) -> None:
         _held.discard(descriptor)
         with contextlib.suppress(OSError):
-            fcntl.flock(
-                descriptor, fcntl.LOCK_UN
-            )  # closing is not enough while a child that was just forked has it too
+            # Closing alone is not enough while a child that was just forked has the descriptor too.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def keep(self) -> None:
@@ -121,6 +120,7 @@ class Lock:
         if not _same_file(self._descriptor, self.path):
             self._release()
             self._take()
+            self._make_whole()
 
     def intend(self, header: str, payload: bytes = b"") -> None:
         """Write down what is about to be done; `header` is one line."""

@@ -1093,3 +1093,10 @@ def test_nothing_is_imported_twice_for_the_module_call(ops: Path, tmp_path: Path
         check=False,
     )
     assert checked(done.returncode, done.stdout, done.stderr) == memory("list", "-a", "ops")
+
+
+def test_all_agents_goes_over_the_agent_of_the_environment(ops: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORYX_AGENT", "ops")
+    assert memory("clean", "--all-agents").err.splitlines()[0].startswith("the global memory: ")
+    assert memory("recall", "--all-agents", "uv").out == f"ops\t{UV}\n"
+    assert memory("clean", "--all-agents", "-a", "ops").code == 2

@@ -45,6 +45,7 @@ class Here:
         self.out = Output(json=json, quiet=quiet)
         self.agent = None if user else agent if agent is not None else os.environ.get("ORYX_AGENT") or None
         self.given_root = root
+        self.given_agent = agent
         self._user = user
         self.given_backend = backend
         self.lock_timeout = lock_timeout
@@ -88,8 +89,9 @@ class Here:
         if not all_agents:
             yield self.agent
             return
-        if self.agent is not None:
+        if self.given_agent is not None:
             raise RejectedInput("--all-agents and --agent exclude each other")
+        self.agent = None  # what the environment says is one of them
         names = [None, *stores.names(self.workspace, self.settings, lock_timeout=self.lock_timeout)]
         for number, name in enumerate(names):
             self.out.progress.step(number, len(names))

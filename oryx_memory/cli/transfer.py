@@ -209,7 +209,7 @@ def _agents(here: Here, source: settings.Settings, all_agents: bool) -> list[str
     if not all_agents:
         stores.require(here.workspace, source, here.agent)
         return [here.agent]
-    if here.agent is not None:
+    if here.given_agent is not None:
         raise RejectedInput("--all-agents and --agent exclude each other")
     names: list[str | None] = [None, *stores.names(here.workspace, source)]
     return [name for name in names if source["backend"] == "markdown" or name is None or name in _rows(here, source)]

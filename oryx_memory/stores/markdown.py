@@ -76,10 +76,18 @@ class MarkdownStore(LongTermMemoryStore):
         self.workspace.create_agent(self.agent)
         paths = self._paths()
         with self._lock(paths) as lock:
-            if files.contains(paths.retired, [entry.text.encode() for entry in entries]):
+            if self._may_be_retired(paths, entries):
                 _Rewrite(self, lock, paths, lambda _: Change(add=tuple(entries))).run()
             else:
                 _append(lock, paths.memory, entries)
+
+    def _may_be_retired(self, paths: "_Paths", entries: Sequence[Entry]) -> bool:
+        """Whether a line to add may stand in the retired file, which then needs a record of it. Many are not looked for
+        one by one: the rewrite, which takes the whole file apart once, will tell.
+        """
+        if len(entries) > 50:
+            return paths.retired.exists()
+        return files.contains(paths.retired, [entry.text.encode() for entry in entries])
 
     def edit(self, plan: Plan, *, dry_run: bool = False) -> Change:
         if dry_run or not self.workspace.has_agent(self.agent):
