@@ -124,7 +124,7 @@ for module in pkgutil.walk_packages(oryx_memory.__path__, "oryx_memory."):
         importlib.import_module(module.name)
 for name in (
     "_strptime", "ctypes", "difflib", "frontmatter", "grp", "hashlib", "importlib.metadata", "msgspec.json", "pwd",
-    "rich.console", "rich.table", "rich.text", "shlex", "subprocess", "tempfile", "tomllib", "unicodedata", "zoneinfo",
+    "rich.console", "rich.table", "rich.text", "shlex", "subprocess", "tempfile", "tomllib", "unicodedata", "urllib.parse", "zoneinfo",
 ):
     importlib.import_module(name)
 """
