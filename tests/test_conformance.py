@@ -138,6 +138,29 @@ def test_what_oryxos_left_behind_reads_back_here(case: dict[str, Any], tmp_path:
             assert [e.text for e in ours.entries(scope)] == [e.text for e in theirs.entries(scope)]
 
 
+def _loads_before_any_append() -> list[tuple[str, bytes, str]]:
+    found = []
+    for case in CASES:
+        for op, output in zip(case["ops"], case["outputs"], strict=True):
+            if op["op"] == "append":
+                break
+            if op["op"] == "load" and "text" in output:
+                agent = op["agent"] or ""
+                safe = re.fullmatch("[A-Za-z0-9_-]+", agent)
+                name = f"agents/{agent}/MEMORY.md" if safe else "memory/MEMORY.md"
+                found.append((case["id"], _bytes(case["initial_files"].get(name, "")), output["text"]))
+    return found
+
+
+@pytest.mark.parametrize(("data", "text"), [(data, text) for _, data, text in _loads_before_any_append()])
+def test_load_as_oryxos_is_what_oryxos_gave(data: bytes, text: str, tmp_path: Path) -> None:
+    store = stores.open(Workspace(tmp_path), settings.load(tmp_path, {}), None)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory" / "MEMORY.md").write_bytes(data)
+    # half a character, which no UTF-8 can hold, is shown as U+FFFD here
+    assert store.load_as_oryxos() == text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def test_every_difference_is_documented() -> None:
     page = (FIXTURE.parent.parent / "docs" / "compatibility.md").read_text(encoding="utf-8")
     assert {name for name in DIFFERENCES.values() if f"`{name}`" not in page} == set()
