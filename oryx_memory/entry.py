@@ -141,7 +141,7 @@ class Entry:
     @property
     def type(self) -> str:
         """The first tag that names a type of memory, else `note`."""
-        return next((tag for tag in self.tags if tag in TYPES), "note")
+        return _type(self.tags)
 
     def with_content(self, content: str) -> "Entry":
         """The same bullet, time and section with another content; a trailer stays if the new text has none.
@@ -168,17 +168,18 @@ class Entry:
 
 def as_record(entry: Entry, agent: str | None) -> dict[str, Any]:
     """An entry as `--json` and jsonl give it: times are local ISO 8601, `retired` only for a retired one."""
-    time = entry.time
+    time, content = entry.time, entry.content
+    _, tags, key = trailer(content.partition("\n")[0])
     made: dict[str, Any] = {
         "id": entry.id,
         "agent": agent,
         "scope": entry.scope.value,
         "time": time.isoformat(timespec="seconds") if time else None,
-        "content": entry.content,
+        "content": content,
         "line": entry.raw,
-        "tags": list(entry.tags),
-        "key": entry.key,
-        "type": entry.type,
+        "tags": list(tags),
+        "key": key,
+        "type": _type(tags),
     }
     if entry.retired:
         why = entry.retired
@@ -216,6 +217,10 @@ def trailer(line: str) -> tuple[int, tuple[str, ...], str | None]:
             break
         start = token.start()
     return start, tuple(reversed(tags)), key
+
+
+def _type(tags: Sequence[str]) -> str:
+    return next((tag for tag in tags if tag in TYPES), "note")
 
 
 def is_tag(word: str) -> bool:

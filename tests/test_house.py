@@ -1,6 +1,7 @@
 """The house rules: which way imports go, what they weigh, what is public and what it says of itself."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,23 @@ def test_the_hot_path_imports_nothing_heavy(arguments: list[str] | None, tmp_pat
     loaded = {name.split(".")[0] for name in done.stderr.decode().split()}
     assert "oryx_memory" in loaded
     assert loaded & heavy == set()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["append", "-a", "ops", "二"], ["load", "-a", "ops"], ["recall", "-a", "ops", "一"]]
+)
+def test_sqlite_imports_its_migrations_only_when_one_has_to_run(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / ".oryxos" / "memory").mkdir(parents=True)
+    code = "import sys\nfrom oryx_memory.cli.main import oryx_memory\ntry:\n    oryx_memory()\nfinally:\n    "
+    code += "sys.stderr.write(' '.join(sys.modules))"
+    environment = {**os.environ, "ORYX_MEMORY_BACKEND": "sqlite"}
+    loaded = set()
+    for words in (["append", "-a", "ops", "一"], arguments):
+        command = [sys.executable, "-c", code, *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=True)
+        loaded = {name.split(".")[0] for name in done.stderr.decode().split()}
+    assert "sqlite3" in loaded
+    assert loaded & (HEAVY - {"sqlite3"}) == set()
 
 
 def test_only_the_module_of_the_command_that_runs_is_imported(tmp_path: Path) -> None:
