@@ -7,12 +7,12 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from conftest import NOW
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import START, any_files, rising_files, sentences
 
 from oryx_memory import NothingFound, Policy, RejectedInput, Scope, Workspace, changes
-from oryx_memory.document import MemoryDocument
+from oryx_memory.document import BOM, MemoryDocument
 from oryx_memory.stores.markdown import MarkdownStore
 
 ACTIONS = ("append", "append-core", "key", "if-new", "forget", "restore", "move", "edit", "clean", "purge")
@@ -54,10 +54,11 @@ def _by_hand(data: bytes) -> list[bytes]:
     for place, scope in sorted(places, reverse=True):
         if document.entry(place, scope).time:
             del rest[place.start : place.end]
-    return _lines(bytes(rest))
+    return _lines(bytes(rest).removeprefix(BOM))
 
 
 @pytest.mark.filterwarnings("ignore::oryx_memory.OryxMemoryWarning")
+@example(BOM + "## 归档记忆\n- a\n".encode(), [("append-core", "x", 0)])  # the new heading goes behind the BOM
 @given(any_files(), commands)
 def test_hand_written_text_stays(data: bytes, steps: list[tuple[str, str, int]]) -> None:
     with TemporaryDirectory() as folder:
@@ -67,7 +68,9 @@ def test_hand_written_text_stays(data: bytes, steps: list[tuple[str, str, int]])
         for action, text, number in steps:
             with contextlib.suppress(NothingFound, RejectedInput):
                 _act(store, action, text, number)
-        left = iter(_lines(store.path.read_bytes()))
+        after = store.path.read_bytes()
+        assert after.startswith(BOM) or not data.startswith(BOM)  # it belongs to the file, not to its first line
+        left = iter(_lines(after.removeprefix(BOM)))
         for line in _by_hand(data):
             assert any(line.rstrip(b"\r\n") == kept.rstrip(b"\r\n") for kept in left), line
 
