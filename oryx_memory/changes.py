@@ -32,6 +32,10 @@ class Snapshot:
             for index, entry in enumerate(self.section(scope)):
                 yield Copy(index, entry)
 
+    def texts(self) -> "Counter[str]":
+        """How often each text is there, live and retired counted together."""
+        return Counter(entry.text for part in (self.core, self.archival, self.retired) for entry in part)
+
     def out(self) -> Iterator["Copy"]:
         """Every retired copy, oldest record first."""
         for index, entry in enumerate(self.retired):
@@ -187,7 +191,7 @@ def bring(entries: Sequence[Entry]) -> Plan:
     """
 
     def plan(now: Snapshot) -> Change:
-        held = Counter(entry.text for part in (now.core, now.archival, now.retired) for entry in part)
+        held = now.texts()
         missing: list[Entry] = []
         for entry in entries:
             if held[entry.text] > 0:

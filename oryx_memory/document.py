@@ -58,17 +58,20 @@ class Layout:
         `lines` are whole lines, each with its line end.
         """
         body = self.body(scope)
-        missing = self.newline if self.size and self.last_byte not in (b"\n", b"\r") else b""
         if body is not None:
             # Core lines go above the blank lines at the end of their section, archival lines below them.
-            return missing + lines if scope is Scope.ARCHIVAL and body[1] == self.size else None
+            return self.at_end(lines) if scope is Scope.ARCHIVAL and body[1] == self.size else None
         if scope is Scope.CORE and self.body(Scope.ARCHIVAL) is not None:
             return None
         heading = scope.heading.encode() + self.newline
         if not self.size:
             other = b"" if scope is Scope.CORE else Scope.CORE.heading.encode() + self.newline * 2
             return other + heading + lines
-        return missing + self.newline + heading + lines
+        return self.at_end(self.newline + heading + lines)
+
+    def at_end(self, lines: bytes) -> bytes:
+        """What to put at the end of the file so that `lines` begin on a line of their own."""
+        return (self.newline if self.size and self.last_byte not in (b"\n", b"\r") else b"") + lines
 
 
 def scan(chunks: Iterable[bytes]) -> Layout:
@@ -188,9 +191,7 @@ def around(data: bytes, at: int, start: int, end: int) -> Located | None:
     """The entry that the byte `at` belongs to, in the section's body from `start` to `end`; None on a blank line."""
     first = _line_start(data, at, start)
     while first > start and _is_indented(data[first : first + 4]):
-        above_end = first - 1
-        if data[above_end:first] == b"\n" and above_end > start and data[above_end - 1 : above_end] == b"\r":
-            above_end -= 1
+        above_end = _before_line_end(data, first)
         above = _line_start(data, above_end, start)
         if is_blank(data[above:above_end]):
             break
@@ -205,9 +206,7 @@ def backwards(data: bytes, start: int, end: int) -> Iterator[Located]:
     """The entries of a section's body, last first."""
     at = end
     while at > start:
-        before = _line_start(
-            data, at - 1 if data[at - 1 : at] != b"\n" or data[at - 2 : at - 1] != b"\r" else at - 2, start
-        )
+        before = _line_start(data, _before_line_end(data, at), start)
         place = around(data, before, start, at)
         if place:
             yield place
@@ -233,6 +232,11 @@ def line_at(data: bytes, at: int, start: int, end: int) -> tuple[int, int]:
         if ends or high == end:
             return _line_start(data, at, start), min(ends, default=end)
         width *= 16
+
+
+def _before_line_end(data: bytes, at: int) -> int:
+    """Where the line end that stands before `at` begins."""
+    return at - 2 if data[at - 2 : at] == b"\r\n" else at - 1
 
 
 def _line_start(data: bytes, at: int, floor: int) -> int:
@@ -284,7 +288,6 @@ class MemoryDocument:
         """Adds entries, given as whole lines, to the end of a section, which is made if it is missing."""
         layout = self.layout
         body = layout.body(scope)
-        places = list(self.located(scope))
         lines = b"".join(pieces)
         if any(_is_indented(new) for new in pieces):
             # Directly below an entry it would become part of that entry.
@@ -296,7 +299,8 @@ class MemoryDocument:
         if body is None:  # core is missing and archival is there
             before = next(h.start for h in layout.headings if h.scope is Scope.ARCHIVAL)
             return Splice(before, before, scope.heading.encode() + layout.newline + lines + layout.newline)
-        at = places[-1].end if places else body[0]
+        last = next(backwards(self.data, *body), None)
+        at = last.end if last else body[0]
         return Splice(at, at, self._on_new_line(at) + lines)
 
     def restoration(self, scope: Scope, items: Sequence[tuple[Entry, bytes, int]]) -> list[Splice]:
@@ -362,7 +366,7 @@ class MemoryDocument:
         assert body is not None
         count, at = 0, place.start
         while at > body[0]:
-            end = at - 2 if self.data[at - 2 : at] == b"\r\n" else at - 1
+            end = _before_line_end(self.data, at)
             start = _line_start(self.data, end, body[0])
             if not is_blank(self.data[start:end]):
                 break

@@ -16,6 +16,7 @@ import re
 import stat
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -353,9 +354,8 @@ def _not_in_file(path: Path, written_to: int, pieces: Sequence[bytes]) -> list[b
     now = read(path) or b""
     before = b"" if _same_file(written_to, path) else _read_all(written_to)
     missing = []
-    for piece in dict.fromkeys(pieces):
-        wanted = max(_count(before, piece), list(pieces).count(piece))
-        missing += [piece] * max(0, wanted - _count(now, piece))
+    for piece, count in Counter(pieces).items():
+        missing += [piece] * max(0, max(_count(before, piece), count) - _count(now, piece))
     return missing
 
 

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperCommand
 
 from oryx_memory import settings, stores, workspace
-from oryx_memory.cli.output import Output
+from oryx_memory.cli.output import Output, one_visible_line
 from oryx_memory.errors import NoWorkspace, RejectedInput
 from oryx_memory.settings import Settings
 from oryx_memory.stores import LongTermMemoryStore
@@ -30,13 +30,13 @@ class Here:
     def __init__(
         self,
         *,
-        root: Path | None,
-        user: bool,
-        agent: str | None,
-        backend: str | None,
-        json: bool,
-        quiet: bool,
-        lock_timeout: float,
+        root: Path | None = None,
+        user: bool = False,
+        agent: str | None = None,
+        backend: str | None = None,
+        json: bool = False,
+        quiet: bool = False,
+        lock_timeout: float = 10.0,
     ) -> None:
         if user and (agent is not None or root):
             raise RejectedInput("--user names the global memory of ~/.oryxos; leave out --agent and --root")
@@ -76,7 +76,11 @@ class Here:
 
     def has_agent(self, agent: str | None) -> bool:
         """Whether the agent has a folder or a row."""
-        return agent is None or agent in stores.names(self.workspace, self.settings, lock_timeout=self.lock_timeout)
+        return stores.has_agent(self.workspace, self.settings, agent, lock_timeout=self.lock_timeout)
+
+    def all_agents(self) -> list[str]:
+        """The agents of the workspace, sorted."""
+        return stores.names(self.workspace, self.settings, lock_timeout=self.lock_timeout)
 
     def place(self, agent: str | None) -> Path:
         """Where the agent's memory is: its folder, or the database."""
@@ -92,7 +96,7 @@ class Here:
         if self.given_agent is not None:
             raise RejectedInput("--all-agents and --agent exclude each other")
         self.agent = None  # what the environment says is one of them
-        names = [None, *stores.names(self.workspace, self.settings, lock_timeout=self.lock_timeout)]
+        names = [None, *self.all_agents()]
         for number, name in enumerate(names):
             self.out.progress.step(number, len(names))
             yield name
@@ -105,12 +109,7 @@ class Here:
             raise RejectedInput(f"not a time: {text!r}; write 2026-07-22 or '2026-07-22 09:30:00'") from None
         if moment.tzinfo is None:
             return moment
-        zone = None
-        if name := self.settings["time.zone"]:
-            from zoneinfo import ZoneInfo
-
-            zone = ZoneInfo(name)
-        return moment.astimezone(zone).replace(tzinfo=None)
+        return moment.astimezone(stores.zone_of(self.settings["time.zone"])).replace(tzinfo=None)
 
     def since(self, text: str | None) -> datetime | None:
         """A moment, or a span before now such as 7d."""
@@ -152,8 +151,7 @@ def one_text(words: list[str] | None, what: str) -> str | None:
 
 def _complete_agents(ctx: typer.Context, incomplete: str) -> list[str]:
     try:
-        here = Here(**_common(ctx.params))
-        names = stores.names(here.workspace, here.settings)
+        names = Here(**_common(ctx.params)).all_agents()
     except Exception:  # completion must never print or fail
         return []
     return [name for name in names if name.startswith(incomplete)]
@@ -175,23 +173,13 @@ def _complete_ids(ctx: typer.Context, incomplete: str, *, retired: bool) -> list
     except Exception:  # completion must never print or fail
         return []
     entries = snapshot.retired if retired else snapshot.core + snapshot.archival
-    from oryx_memory.cli.output import one_visible_line
-
     found = ((entry.id, one_visible_line(entry.content)[:60].replace(":", " ")) for entry in reversed(entries))
     return [item for item in found if item[0].startswith(incomplete)][:50]
 
 
 def _common(params: dict[str, Any]) -> dict[str, Any]:
-    defaults = {
-        "root": None,
-        "user": False,
-        "agent": None,
-        "backend": None,
-        "json": False,
-        "quiet": False,
-        "lock_timeout": 10.0,
-    }
-    return {name: params.get(name) or default for name, default in defaults.items()}
+    """What was typed so far of the common options."""
+    return {option.name: given for option in COMMON if (given := params.get(option.name))}
 
 
 Root = Annotated[

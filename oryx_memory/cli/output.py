@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
@@ -285,16 +285,14 @@ def bar(share: float, width: int = 24) -> str:
     return "█" * filled + "░" * (width - filled)
 
 
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Mapping[int, bool] | None = None
-) -> "RenderableType":
-    """A plain table for a terminal; cells are text, never markup."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> "RenderableType":
+    """A plain table for a terminal, columns `right` aligned to the right; cells are text, never markup."""
     from rich.table import Table
     from rich.text import Text
 
     made = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for number, column in enumerate(columns):
-        made.add_column(Text(column), justify="right" if right and right.get(number) else "left", overflow="fold")
+        made.add_column(Text(column), justify="right" if number in right else "left", overflow="fold")
     for row in rows:
         made.add_row(*(Text(visible(cell)) for cell in row))
     return made

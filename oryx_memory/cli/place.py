@@ -29,15 +29,7 @@ class Shell(StrEnum):
 
 def overview(root: str | None) -> None:
     """What `oryx memory` prints without a command."""
-    here = Here(
-        root=Path(root) if root else None,
-        user=False,
-        agent=None,
-        backend=None,
-        json=False,
-        quiet=False,
-        lock_timeout=10,
-    )
+    here = Here(root=Path(root) if root else None)
     out = here.out
     try:
         place = here.workspace
@@ -48,10 +40,10 @@ def overview(root: str | None) -> None:
         out.talk("help: oryx memory --help")
         raise typer.Exit(error.exit_code) from error
     backend = here.settings["backend"]
-    rows = _counts(here, [None, *stores.names(place, here.settings)])
+    rows = _counts(here, [None, *here.all_agents()])
     out.rows([("workspace", str(place.root)), ("backend", backend)])
     if out.fancy:
-        out.render(table(("memory", "core", "archival", "retired", ""), rows, right={1: True, 2: True, 3: True}))
+        out.render(table(("memory", "core", "archival", "retired", ""), rows, right=(1, 2, 3)))
     else:
         out.rows(row[:4] for row in rows)
     out.talk("next: oryx memory append -a NAME 'a text', oryx memory recall -a NAME WORD, oryx memory --help")
@@ -63,7 +55,7 @@ def _counts(here: Here, agents: list[str | None]) -> list[tuple[str, ...]]:
     for agent in agents:
         about = here.workspace.agent_title(agent) if agent else "shared by all agents of this workspace"
         try:
-            now = stores.open(here.workspace, settings, agent).read(retired=True)
+            now = stores.open(here.workspace, settings, agent, lock_timeout=here.lock_timeout).read(retired=True)
             rows.append((agent or "(global)", str(len(now.core)), str(len(now.archival)), str(len(now.retired)), about))
         except OryxMemoryError as error:
             here.out.warn(f"oryx: {title(agent)}: {error}")
@@ -103,7 +95,7 @@ def agents(here: Here) -> None:
     \b
       oryx memory agents
     """
-    names: list[str | None] = [*stores.names(here.workspace, here.settings)]
+    names: list[str | None] = [*here.all_agents()]
     if here.out.json:
         counts = _counts(here, [None, *names])
         keys = ("core", "archival", "retired")
@@ -118,9 +110,7 @@ def agents(here: Here) -> None:
             ]
         )
     elif here.out.fancy:
-        here.out.render(
-            table(("agent", "core", "archival", "retired", ""), _counts(here, names), right={1: True, 2: True, 3: True})
-        )
+        here.out.render(table(("agent", "core", "archival", "retired", ""), _counts(here, names), right=(1, 2, 3)))
     else:
         here.out.rows([name] for name in names if name)
     if not names:

@@ -207,18 +207,11 @@ def _proof(report: dict[str, Any], to: str) -> str:
 
 def _agents(here: Here, source: settings.Settings, all_agents: bool) -> list[str | None]:
     if not all_agents:
-        stores.require(here.workspace, source, here.agent)
+        stores.require(here.workspace, source, here.agent, lock_timeout=here.lock_timeout)
         return [here.agent]
     if here.given_agent is not None:
         raise RejectedInput("--all-agents and --agent exclude each other")
-    names: list[str | None] = [None, *stores.names(here.workspace, source)]
-    return [name for name in names if source["backend"] == "markdown" or name is None or name in _rows(here, source)]
-
-
-def _rows(here: Here, source: settings.Settings) -> list[str | None]:
-    from oryx_memory.stores.sqlite import agents
-
-    return agents(here.workspace.database_file(source["sqlite.path"]))
+    return [None, *sorted(stores.stored(here.workspace, source, lock_timeout=here.lock_timeout))]
 
 
 def _renames(given: list[str] | None) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """Commands that change a memory by hand: append, edit, move, forget, restore."""
 
 import sys
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -19,6 +20,7 @@ from oryx_memory.cli.options import (
 from oryx_memory.cli.output import flush
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import FileProblem, RejectedInput
+from oryx_memory.stores import LongTermMemoryStore
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -55,7 +57,7 @@ def append(
     if lines:
         if key:
             raise RejectedInput("--lines makes many entries and --key names one; leave one of them out")
-        stored = _append_lines(here, content, scope, at=at, tags=tag or [], if_new=if_new)
+        stored = _append_lines(store, content, scope, time=time or store.clock(), tags=tag or [], if_new=if_new)
     else:
         stored = [store.append(content, scope, time=time, tags=tag or (), key=key, if_new=if_new)]
     if new_agent:
@@ -171,10 +173,8 @@ def _echo(here: Here, entries: list[Entry], agent: str | None, *, single: bool =
 
 
 def _append_lines(
-    here: Here, content: str, scope: Scope, *, at: str | None, tags: list[str], if_new: bool
+    store: LongTermMemoryStore, content: str, scope: Scope, *, time: datetime, tags: list[str], if_new: bool
 ) -> list[Entry]:
-    store = here.store(create=True)
-    time = here.time(at) if at else store.clock()
     entries: list[Entry] = []
     for number, line in enumerate(content.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
         if not line.strip():

@@ -26,33 +26,47 @@ __all__ = [
     "MigrationReport",
     "RecallCapability",
     "Stats",
+    "has_agent",
     "local_clock",
     "names",
     "open",
     "open_memory",
     "require",
+    "stored",
+    "zone_of",
 ]
 
 
 def names(workspace: "Workspace", settings: "Settings", *, lock_timeout: float = 10.0) -> list[str]:
     """The agents that have a folder, or rows in the database if that is the backend, sorted. Raises FileProblem."""
-    found = set(workspace.agents())
-    if settings["backend"] == "sqlite":
-        from oryx_memory.stores.sqlite import agents
+    return sorted({*workspace.agents(), *stored(workspace, settings, lock_timeout=lock_timeout)})
 
-        found.update(filter(None, agents(_database(workspace, settings), lock_timeout)))
-    return sorted(found)
+
+def stored(workspace: "Workspace", settings: "Settings", *, lock_timeout: float = 10.0) -> list[str]:
+    """The agents that may have entries in the backend: a folder, or rows. Raises FileProblem."""
+    if settings["backend"] == "markdown":
+        return workspace.agents()
+    from oryx_memory.stores.sqlite import agents
+
+    return [name for name in agents(_database(workspace, settings), lock_timeout) if name is not None]
+
+
+def has_agent(workspace: "Workspace", settings: "Settings", agent: str | None, *, lock_timeout: float = 10.0) -> bool:
+    """Whether the agent has a folder, or a row in the database if that is the backend; the global memory exists."""
+    if agent is None or settings["backend"] == "markdown":
+        return workspace.has_agent(agent)
+    from oryx_memory.stores.sqlite import has_rows
+
+    return has_rows(_database(workspace, settings), agent, lock_timeout) or agent in workspace.agents()
 
 
 def require(workspace: "Workspace", settings: "Settings", agent: str | None, *, lock_timeout: float = 10.0) -> None:
     """Raises NoAgent, with the nearest name, where the agent has neither a folder nor a row."""
-    if agent is None or (settings["backend"] == "markdown" and workspace.has_agent(agent)):
-        return
-    known = names(workspace, settings, lock_timeout=lock_timeout)
-    if agent not in known:
+    if not has_agent(workspace, settings, agent, lock_timeout=lock_timeout):
+        assert agent is not None
         from difflib import get_close_matches
 
-        near = get_close_matches(agent, known, 1, 0.5)
+        near = get_close_matches(agent, names(workspace, settings, lock_timeout=lock_timeout), 1, 0.5)
         raise NoAgent(agent, workspace.agents_dir, near[0] if near else None)
 
 
@@ -75,7 +89,7 @@ def open(
 
         if agent in ("", GLOBAL):
             raise RejectedInput(f"not an agent's name: {agent!r} stands for no agent in the database; leave it out")
-        zone = _zone(settings["time.zone"])
+        zone = zone_of(settings["time.zone"])
         return SqliteStore(_database(workspace, settings), agent, clock, zone=zone, lock_timeout=lock_timeout)
     from oryx_memory.stores.markdown import MarkdownStore
 
@@ -90,7 +104,7 @@ def open(
 
 def local_clock(zone: str = "") -> Clock:
     """A clock that gives the wall-clock time of an IANA zone, or of the system for an empty name."""
-    here = _zone(zone)
+    here = zone_of(zone)
     return (lambda: datetime.now(here).replace(tzinfo=None)) if here else datetime.now
 
 
@@ -103,7 +117,8 @@ def _database(workspace: "Workspace", settings: "Settings") -> Path:
     return path if leads_out(settings["sqlite.path"]) else resolve(path, workspace.root.parent)
 
 
-def _zone(name: str) -> tzinfo | None:
+def zone_of(name: str) -> tzinfo | None:
+    """The zone of an IANA name; None, the system's, for an empty one."""
     if not name:
         return None
     from zoneinfo import ZoneInfo

@@ -194,9 +194,7 @@ class LongTermMemoryStore(ABC):
         added = target.edit(bring(entries), dry_run=dry_run).add
         ids = 0
         if not dry_run:
-            there = target.read(retired=True)
-            held = Counter(entry.text for part in (there.core, there.archival, there.retired) for entry in part)
-            wanted = Counter(entry.text for entry in entries)
+            held, wanted = target.read(retired=True).texts(), here.texts()
             ids = len(wanted)
             if lacking := [text for text, count in wanted.items() if held[text] < count]:
                 raise Refused(

@@ -63,14 +63,7 @@ class MarkdownStore(LongTermMemoryStore):
     def read(self, *, retired: bool = False) -> Snapshot:
         document = MemoryDocument(self._data())
         self._warn_of_invalid(document.data)
-        snapshot = Snapshot(document.entries(Scope.CORE), document.entries(Scope.ARCHIVAL))
-        return self._with_retired(snapshot)[0] if retired else snapshot
-
-    def _with_retired(self, live: Snapshot) -> tuple[Snapshot, list[Record], list[Record]]:
-        """The snapshot with its retired entries, their records, and all records of the retired file."""
-        records = parse(files.read(self._paths().retired) or b"")
-        out = outstanding(records, Counter(copy.entry.text for copy in live.live()))
-        return replace(live, retired=tuple(item.entry for item in out)), out, records
+        return _with_retired(document, self._paths().retired)[0] if retired else _live(document)
 
     def add(self, entries: Sequence[Entry]) -> None:
         self.workspace.create_agent(self.agent)
@@ -166,6 +159,18 @@ class MarkdownStore(LongTermMemoryStore):
             )
 
 
+def _live(document: MemoryDocument) -> Snapshot:
+    return Snapshot(document.entries(Scope.CORE), document.entries(Scope.ARCHIVAL))
+
+
+def _with_retired(document: MemoryDocument, retired_path: Path) -> tuple[Snapshot, list[Record], list[Record]]:
+    """The snapshot with its retired entries, their records, and all records of the retired file."""
+    live = _live(document)
+    records = parse(files.read(retired_path) or b"")
+    out = outstanding(records, live.texts())
+    return replace(live, retired=tuple(item.entry for item in out)), out, records
+
+
 class _Paths(NamedTuple):
     """A memory's two files, links followed."""
 
@@ -188,6 +193,7 @@ class _Rewrite:
         self.now = store.clock().replace(microsecond=0)
         self.change = Change()
         self.recorded: Counter[tuple[str, str]] = Counter()
+        self.restored: list[tuple[Entry, bytes, int]] = []  # entry, its stored bytes, blank lines above
         self.copies: Counter[str] = Counter()  # of each text, live, after the change
         self.still_out: Counter[str] = Counter()  # of each text, retired, before it
         self.drop: set[str] = set()  # texts whose records go
@@ -210,8 +216,7 @@ class _Rewrite:
         document = MemoryDocument(data)
         if document.layout.conflict:
             files.warn_of_conflict(self.store.path)
-        live = Snapshot(document.entries(Scope.CORE), document.entries(Scope.ARCHIVAL))
-        snapshot, out, records = self.store._with_retired(live)
+        snapshot, out, records = _with_retired(document, self.paths.retired)
         change = self.plan(snapshot)
         if not change:
             self.change = change
@@ -224,12 +229,14 @@ class _Rewrite:
         self.drop = {text for copy in change.purge if named[text := copy.entry.text] == self.still_out[text]}
         if change.add:
             self.store.workspace.create_agent(self.store.agent)
-        self._write_records(self._records(document, change))
-        return self._rewritten(document, change) if _rewrites(change) else data
-
-    def _records(self, document: MemoryDocument, change: Change) -> Iterator[tuple[tuple[str, str], bytes]]:
-        leaving = [(item.copy, item.reason) for item in change.retire] + [(item.copy, "edited") for item in change.edit]
         places = _Places(document)
+        self._write_records(self._records(document, places, change))
+        return self._rewritten(document, places, change) if _rewrites(change) else data
+
+    def _records(
+        self, document: MemoryDocument, places: "_Places", change: Change
+    ) -> Iterator[tuple[tuple[str, str], bytes]]:
+        leaving = [(item.copy, item.reason) for item in change.retire] + [(item.copy, "edited") for item in change.edit]
         for copy, reason in leaving:
             place = places[copy]
             gap = document.blank_lines_above(place, copy.entry.scope)
@@ -257,10 +264,9 @@ class _Rewrite:
                 self.recorded[key] += 1
                 new.append(made)
         if new:
-            files.append(self.lock, self.paths.retired, lambda _: new, _at_the_end)
+            files.append(self.lock, self.paths.retired, lambda _: new, Layout.at_end)
 
-    def _rewritten(self, document: MemoryDocument, change: Change) -> bytes:
-        places = _Places(document)
+    def _rewritten(self, document: MemoryDocument, places: "_Places", change: Change) -> bytes:
         gone = [item.copy for item in change.retire] + [item.copy for item in change.move]
         gone += [copy for copy in change.purge if copy.entry.retired is None]
         splices = [Splice(*places[copy], b"") for copy in gone]
@@ -332,10 +338,6 @@ def _given(pieces: Sequence[bytes], _newline: bytes) -> Sequence[bytes]:
 
 def _tail(scope: Scope, layout: Layout, lines: bytes) -> bytes | None:
     return layout.tail(scope, lines)
-
-
-def _at_the_end(layout: Layout, lines: bytes) -> bytes:
-    return (layout.newline if layout.size and layout.last_byte not in (b"\n", b"\r") else b"") + lines
 
 
 def _added(scope: Scope, pieces: Callable[[bytes], Sequence[bytes]], data: bytes) -> bytes:

@@ -90,7 +90,8 @@ class SqliteStore(LongTermMemoryStore):
                 change = plan(snapshot)
                 if change:
                     database.migrate(connection, self.path)
-                    change = replace(change, run=self._new_run(snapshot))
+                    known = {entry.retired.run for entry in snapshot.retired if entry.retired}
+                    change = replace(change, run=new_run(self.clock(), known))
                     self._apply(connection, rows, change)
             if change.purge:  # the log would keep what was destroyed
                 (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
@@ -301,10 +302,9 @@ class SqliteStore(LongTermMemoryStore):
     def _insert(self, connection: sqlite3.Connection, entry: Entry) -> None:
         piece(entry, b"\n")  # refuses what no MEMORY.md could hold
         content, created_at, raw = self._columns(entry)
-        scope = _RETIRED if entry.retired else entry.scope.name
         row = connection.execute(
             "INSERT INTO memory_entries (agent_name, scope, content, created_at) VALUES (?, ?, ?, ?)",
-            (self.agent or GLOBAL, scope, content, created_at),
+            (self.agent or GLOBAL, entry.scope.name, content, created_at),
         ).lastrowid
         assert row is not None
         self._set_raw(connection, row, raw)
@@ -342,10 +342,6 @@ class SqliteStore(LongTermMemoryStore):
     def _delete(self, connection: sqlite3.Connection, row: int) -> None:
         connection.execute("DELETE FROM memory_entry_details WHERE row_id = ?", (row,))
         connection.execute("DELETE FROM memory_entries WHERE id = ?", (row,))
-
-    def _new_run(self, snapshot: Snapshot) -> str:
-        known = {entry.retired.run for entry in snapshot.retired if entry.retired}
-        return new_run(self.clock(), known)
 
     def _columns(self, entry: Entry) -> tuple[str, int, str | None]:
         """Content, created_at, and the exact line if the two would not give it."""
@@ -400,6 +396,18 @@ def agents(path: Path, timeout: float = 10.0) -> list[str | None]:
             return [None]
         rows = connection.execute("SELECT agent_name FROM memory_entries GROUP BY agent_name ORDER BY min(id)")
         return [None if name == GLOBAL else name for (name,) in rows]
+
+
+def has_rows(path: Path, agent: str, timeout: float = 10.0) -> bool:
+    """Whether an agent has a row in the database."""
+    connection = database.connect(path, timeout=timeout, write=False)
+    if connection is None:
+        return False
+    with closing(connection), database.problems(path, timeout):
+        if "agent_name" not in database.columns(connection, "memory_entries"):
+            return False
+        found = connection.execute("SELECT 1 FROM memory_entries WHERE agent_name = ? LIMIT 1", (agent,))
+        return found.fetchone() is not None
 
 
 def _entry(raw: str, row: _Row) -> Entry:
