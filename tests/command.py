@@ -25,7 +25,10 @@ FRIDAY = "- [2026-07-01 08:00:00] Never deploy on Friday"
 RELEASE = "- [2026-07-22 09:30:00] 上线前必须两人复核 #流程 ^release_rule"
 UV = "- [2026-07-22 09:31:00] Use uv, not pip #tooling"
 FRIDAY_ID, RELEASE_ID, UV_ID = "e76a079277ef", "a70123cc8f0f", "43d8964bd39e"
+AT = ("--at", "2026-08-01 10:00:00")
+STAMP = "- [2026-08-01 10:00:00]"
 OPS = f"## 核心记忆\n{FRIDAY}\n\n## 归档记忆\n{RELEASE}\n{UV}\n"
+LOADED = OPS.replace("\n\n", "\n")  # what `load` prints of it
 
 
 class Result(NamedTuple):

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from command import make_ops
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 
@@ -37,6 +38,13 @@ def _hermetic(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 def workspace(tmp_path: Path) -> Workspace:
     list(initialise(tmp_path))
     return named(tmp_path)
+
+
+@pytest.fixture
+def ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """MEMORY.md of the agent ops, in the workspace of the folder that the test works in."""
+    monkeypatch.chdir(tmp_path)
+    return make_ops(tmp_path)
 
 
 @pytest.fixture(params=BACKENDS)

@@ -13,12 +13,14 @@ import pytest
 from command import (
     FRIDAY,
     FRIDAY_ID,
+    LOADED,
     OPS,
     ORYX,
     PATIENCE,
     RELEASE,
     RELEASE_ID,
     SCRIPTS,
+    STAMP,
     UV,
     UV_ID,
     checked,
@@ -33,9 +35,7 @@ from command import (
 from oryx_memory import Entry
 
 AT = "--at '2026-08-01 10:00:00'"
-STAMP = "- [2026-08-01 10:00:00]"
 TIMED = r"- \[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]"
-LOADED = OPS.replace("\n\n", "\n")
 JSON_FRIDAY = (
     f'{{"id":"{FRIDAY_ID}","agent":"ops","scope":"core","time":"2026-07-01T08:00:00",'
     f'"content":"Never deploy on Friday","line":"{FRIDAY}","tags":[],"key":null,"type":"note"}}'
@@ -91,14 +91,6 @@ def check(case: Case, root: Path) -> None:
     fill = str(root)
     assert (result.code, result.out) == (case.code, case.out.replace("{root}", fill)), result.err
     says(result.err, tuple(fragment.replace("{root}", fill) for fragment in case.err))
-
-
-@pytest.fixture
-def ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """MEMORY.md of the agent ops, in the workspace of the folder that the test works in."""
-    made = make_ops(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return made
 
 
 READING = (

@@ -13,12 +13,15 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from command import (
+    AT,
     FRIDAY,
+    LOADED,
     NOBODY,
     OPS,
     ORYX,
     PATIENCE,
     RELEASE,
+    STAMP,
     UV,
     Result,
     after,
@@ -33,9 +36,6 @@ from command import (
 
 from oryx_memory import Workspace
 
-AT = ("--at", "2026-08-01 10:00:00")
-STAMP = "- [2026-08-01 10:00:00]"
-LOADED = OPS.replace("\n\n", "\n")
 LIMIT = 32 * 1024
 
 READERS = (
@@ -59,14 +59,6 @@ WRITERS = (
 )
 READING = pytest.mark.parametrize("command", READERS, ids=" ".join)
 WRITING = pytest.mark.parametrize("command", WRITERS, ids=" ".join)
-
-
-@pytest.fixture
-def ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """MEMORY.md of the agent ops, in the workspace of the folder that the test works in."""
-    made = make_ops(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return made
 
 
 @pytest.fixture

@@ -16,14 +16,17 @@ from typing import Any
 
 import pytest
 from command import (
+    AT,
     FRIDAY,
     FRIDAY_ID,
+    LOADED,
     NOBODY,
     OPS,
     ORYX,
     PATIENCE,
     RELEASE,
     RELEASE_ID,
+    STAMP,
     UV,
     UV_ID,
     Result,
@@ -39,9 +42,6 @@ from command import (
 
 from oryx_memory import Workspace
 
-LOADED = OPS.replace("\n\n", "\n")
-AT = ("--at", "2026-08-01 10:00:00")
-STAMP = "- [2026-08-01 10:00:00]"
 NO_SUCH_USER = 54321
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from zoneinfo import ZoneInfo
 
 import pytest
-from command import make_ops, memory
+from command import memory
 from conftest import NOW
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,12 +122,6 @@ def test_killed_migrations_and_appends_in_between(ways: tuple[str, str], tmp_pat
     here.migrate_to(there)
     assert Counter(chain(*_held(there))) == Counter(chain(*_held(here)))
     assert _held(there)[2] == _held(here)[2]
-
-
-@pytest.fixture
-def ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return make_ops(tmp_path)
 
 
 def test_the_command_copies_proves_and_switches(ops: Path, tmp_path: Path) -> None:
