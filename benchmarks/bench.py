@@ -88,6 +88,17 @@ ACTIONS = {
     "load": "oryx_memory.open_memory(sys.argv[2], root=sys.argv[1]).load()",
     "recall": "oryx_memory.open_memory(sys.argv[2], root=sys.argv[1]).recall_by_keyword(sys.argv[3])",
 }
+MIGRATE = """
+import os
+from oryx_memory import settings, stores, workspace
+
+place = workspace.named(__import__("pathlib").Path(sys.argv[1]))
+source, target = (
+    stores.open(place, settings.load(place.root, os.environ, {"backend": name}), agent)
+    for name, agent in (("markdown", sys.argv[2]), ("sqlite", f"{sys.argv[2]}{os.getpid()}"))
+)
+source.migrate_to(target)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,14 +349,24 @@ def memory_rows(place: Place, plan: Plan) -> Iterator[Row]:
     peaks: dict[str, list[int]] = {action: [] for action in ACTIONS}
     for _ in range(plan.memory_rounds):
         for action, code in ACTIONS.items():
-            script = f"{PRELUDE}\n{code}\nprint(peak())"
-            command = [sys.executable, "-c", script, str(place.root), "huge", KEYWORDS["Chinese"]]
-            peaks[action].append(int(run(command)))
+            peaks[action].append(peak_of(code, place, "huge"))
     imports = median(peaks["import"])
     for action, target in (("append", WHOLE_FILE), ("load", MEMORY_TARGET), ("recall", MEMORY_TARGET)):
         what = f"peak memory of {action}, {megabytes(place.file('huge'))} / size of the file"
         yield Row(what, median(peaks[action]) - imports, size, target, unit="MB")
     yield Row("  for comparison: peak memory of the imports alone", imports, size, unit="MB")
+    middle, large = (
+        median(peak_of(MIGRATE, place, agent) for _ in range(plan.memory_rounds)) for agent in ("middle", "large")
+    )
+    what = f"peak memory of migrating {plan.large:,} entries / {plan.middle:,}, imports included"
+    yield Row(what, large, middle, FLAT_TARGET, unit="MB")
+
+
+def peak_of(code: str, place: Place, agent: str) -> int:
+    """Peak memory in bytes of a new process that runs the code on an agent's memory."""
+    return int(
+        run([sys.executable, "-c", f"{PRELUDE}\n{code}\nprint(peak())", str(place.root), agent, KEYWORDS["Chinese"]])
+    )
 
 
 def megabytes(path: Path) -> str:

@@ -185,24 +185,6 @@ def edit(reference: str, content: str) -> Plan:
     return plan
 
 
-def bring(entries: Sequence[Entry]) -> Plan:
-    """Plans to add what is missing, so that each text is there at least as often as in `entries`, live and retired
-    counted together. A retired entry is added retired. Nothing is removed or revived, and a second time nothing added.
-    """
-
-    def plan(now: Snapshot) -> Change:
-        held = now.texts()
-        missing: list[Entry] = []
-        for entry in entries:
-            if held[entry.text] > 0:
-                held[entry.text] -= 1
-            else:
-                missing.append(entry)
-        return Change(add=tuple(missing))
-
-    return plan
-
-
 def supersede(new: Entry, key: str | None, *, if_new: bool = False) -> Plan:
     """Plans to add an entry and retire every live timed entry with that key; with `if_new` nothing, where a live
     entry of the section has equal content.

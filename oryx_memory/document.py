@@ -113,13 +113,15 @@ def _collect(buffer: bytes, base: int, headings: list[Heading], *, final: bool) 
     for literal, scope in _HEADINGS.items():
         at = buffer.find(literal)
         while at >= 0:
-            starts_line = (at == 0 and base == 0) or (at > 0 and buffer[at - 1] in b"\r\n")
-            if starts_line or (base == 0 and at == 3 and buffer.startswith(BOM)):
+            before = (
+                3 if base == 0 and at == 3 and buffer.startswith(BOM) else min(at, 1)
+            )  # bytes that say it starts a line
+            if before == 3 or (at == 0 and base == 0) or (at > 0 and buffer[at - 1] in b"\r\n"):
                 end = at + len(literal)
                 while end < len(buffer) and buffer[end] in b" \t\x0b\x0c":
                     end += 1
                 if end + 1 >= len(buffer) and not final and buffer[end : end + 1] != b"\n":
-                    undecided = min(undecided, max(at - 1, 0))
+                    undecided = min(undecided, at - before)
                 elif end == len(buffer):
                     found.append(Heading(scope, base + at, base + end))
                 elif buffer[end] in b"\r\n":
@@ -185,6 +187,20 @@ def spans(data: bytes, start: int, end: int) -> Iterator[Located]:
             first, last = match.span()
     if first >= 0:
         yield Located(first, last)
+
+
+def streamed(chunks: Iterable[bytes], scope: Scope) -> Iterator[Entry]:
+    """The entries of a section's body that is given as consecutive chunks of bytes."""
+    kept = b""
+    for chunk in chunks:
+        kept += chunk
+        # The next chunk may go on with the last line, which then may belong to the entry above.
+        whole = list(spans(kept, 0, len(kept)))[:-2]
+        for place in whole:
+            yield Entry(decode(kept[place.start : place.end]), scope)
+        kept = kept[whole[-1].end :] if whole else kept
+    for place in spans(kept, 0, len(kept)):
+        yield Entry(decode(kept[place.start : place.end]), scope)
 
 
 def around(data: bytes, at: int, start: int, end: int) -> Located | None:

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -220,6 +221,21 @@ def read(path: Path) -> bytes | None:
             return _read_all(descriptor)
     except FileNotFoundError:
         return None
+
+
+@contextlib.contextmanager
+def reader(path: Path) -> Iterator[Callable[..., Iterator[bytes]]]:
+    """For a file that is not to be held whole: a function that gives its bytes from one offset (0) to another (the
+    end), chunk by chunk. There is none to read where the file is missing. Raises FileProblem.
+    """
+    with contextlib.ExitStack() as held:
+        held.enter_context(_problems(path))
+        try:
+            descriptor = held.enter_context(_opened(path, _READ))
+        except FileNotFoundError:
+            yield lambda *_: iter(())
+        else:
+            yield partial(_chunks, descriptor)
 
 
 def contains(path: Path, needles: Sequence[bytes]) -> bool:
@@ -535,8 +551,8 @@ def _stamp(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}:{status.st_size}:{status.st_mtime_ns}"
 
 
-def _chunks(descriptor: int, offset: int = 0) -> Iterator[bytes]:
-    while chunk := os.pread(descriptor, CHUNK, offset):
+def _chunks(descriptor: int, offset: int = 0, end: int | None = None) -> Iterator[bytes]:
+    while chunk := os.pread(descriptor, CHUNK if end is None else min(CHUNK, end - offset), offset):
         yield chunk
         offset += len(chunk)
 

@@ -12,7 +12,7 @@ when it left (so that it can return to its place), `lines` the lines of the entr
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -65,9 +65,18 @@ def record(stored: bytes, scope: Scope, why: Retirement, *, out: int, live: int,
 
 def parse(data: bytes) -> list[Record]:
     """The records of a retired file, in order. Lines that are no record are passed over; they stay in the file."""
-    records: list[Record] = []
+    return list(records(data))
+
+
+def record_at(data: bytes, start: int) -> Record:
+    """The record that starts at an offset of a retired file."""
+    return next(records(data, start))
+
+
+def records(data: bytes, start: int = 0) -> Iterator[Record]:
+    """As `parse`, one by one, from the offset `start` of a line."""
     reasons: dict[bytes, tuple[int, Scope, Retirement]] = {}  # the records of one run say the same
-    lines = _LINE.finditer(data)
+    lines = _LINE.finditer(data, start)
     for match in lines:
         line = match.group()
         at = line.rfind(_MARKER)
@@ -85,6 +94,8 @@ def parse(data: bytes) -> list[Record]:
             )
         except ValueError:  # no date of the calendar, or no UTF-8
             continue
+        if len(reasons) > 1000:
+            reasons.clear()
         reasons[head] = why
         stored, end = line[:at] + line[len(line.rstrip(b"\r\n")) :], match.end()
         if count:
@@ -96,8 +107,7 @@ def parse(data: bytes) -> list[Record]:
                 rest[-1].end() if rest else end,
             )
         entry = Entry(decode(stored), why[1], why[2])
-        records.append(Record(entry, why[0], int(live), int(gap or 0), stored, match.start(), end))
-    return records
+        yield Record(entry, why[0], int(live), int(gap or 0), stored, match.start(), end)
 
 
 def outstanding(records: Iterable[Record], live: Mapping[str, int]) -> list[Record]:

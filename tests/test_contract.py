@@ -246,6 +246,22 @@ def test_migrate_to_copies_what_is_missing_and_a_second_run_adds_nothing(open_st
     assert there.stamp() == stamp
 
 
+def test_a_copy_that_comes_while_an_equal_one_is_retired_is_one_more(open_store: Opener) -> None:
+    here, there = open_store("here"), open_store("there")
+    time = datetime(2026, 7, 1, 2)
+    for store, count in ((here, 3), (there, 1)):
+        for _ in range(count):
+            entry = store.append("同一件事 twice", time=time)
+    there.edit(changes.forget(entry.id))
+    report = here.migrate_to(there)
+    assert (report.live, report.retired, report.present, report.ids) == (2, 0, 1, 1)
+    now = there.read(retired=True)
+    assert (len(now.archival), len(now.retired)) == (2, 1)
+    there.edit(changes.restore(entry.id))
+    now = there.read(retired=True)
+    assert (len(now.archival), len(now.retired)) == (3, 0)
+
+
 def test_load_gives_core_whole_and_the_longest_suffix_that_fits(store: LongTermMemoryStore) -> None:
     store.append("核" * 5000, Scope.CORE)
     entries = [store.append("长" * 100) for _ in range(50)]

@@ -3,12 +3,12 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import any_files, entries, rising_files
 
 from oryx_memory import Entry, Scope
-from oryx_memory.document import BOM, MemoryDocument, Splice, around, backwards, decode, piece, scan, spans
+from oryx_memory.document import BOM, MemoryDocument, Splice, around, backwards, decode, piece, scan, spans, streamed
 
 
 @given(any_files())
@@ -16,6 +16,7 @@ def test_no_splices_give_the_same_bytes(data: bytes) -> None:
     assert MemoryDocument(data).spliced([]) == data
 
 
+@example(b"\xef\xbb\xbf## \xe6\xa0\xb8\xe5\xbf\x83\xe8\xae\xb0\xe5\xbf\x86 \t\r\n", [21])
 @given(any_files(), st.lists(st.integers(1, 40), max_size=30))
 def test_a_scan_in_chunks_sees_what_a_scan_of_the_whole_sees(data: bytes, sizes: list[int]) -> None:
     chunks, at = [], 0
@@ -25,6 +26,15 @@ def test_a_scan_in_chunks_sees_what_a_scan_of_the_whole_sees(data: bytes, sizes:
     chunks.append(data[at:])
     assert scan(chunks) == scan((data,))
     assert scan(bytes([byte]) for byte in data) == scan((data,))
+
+
+@given(any_files(), st.integers(1, 40))
+def test_entries_in_chunks_are_the_entries_of_the_whole(data: bytes, size: int) -> None:
+    document = MemoryDocument(data)
+    for scope in Scope:
+        start, end = document.layout.body(scope) or (0, 0)
+        chunks = [data[at : min(at + size, end)] for at in range(start, end, size)]
+        assert tuple(streamed(chunks, scope)) == document.entries(scope)
 
 
 @given(any_files(), entries())

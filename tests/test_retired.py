@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import any_files
 
-from oryx_memory import Retirement, Scope
+from oryx_memory import Entry, Retirement, Scope
 from oryx_memory.document import MemoryDocument, decode
 from oryx_memory.retired import outstanding, parse, record
+from oryx_memory.stores.spool import still_out
 
 WHY = Retirement(datetime(2026, 8, 1, 2), "duplicate", "20260801T020000-1")
 
@@ -86,3 +87,15 @@ def test_a_pasted_record_in_a_continuation_line_is_text() -> None:
 def test_which_copies_are_out(steps: list[tuple[int, int]], live_now: int, out: int) -> None:
     data = b"".join(record(b"- a\n", Scope.CORE, WHY, out=kind, live=live) for kind, live in steps)
     assert len(outstanding(parse(data), Counter({"- a": live_now}))) == out
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab中"), st.sampled_from([1, -1, 0]), st.integers(0, 3)), max_size=12),
+    st.lists(st.sampled_from("ab中"), max_size=5),
+)
+def test_which_copies_are_out_is_the_same_for_any_number(steps: list[tuple[str, int, int]], live: list[str]) -> None:
+    data = b"".join(
+        record(f"- {text}\n".encode(), Scope.CORE, WHY, out=kind, live=count) for text, kind, count in steps
+    )
+    entries = [Entry(f"- {text}") for text in live]
+    assert list(still_out(data, entries)) == outstanding(parse(data), Counter(entry.text for entry in entries))

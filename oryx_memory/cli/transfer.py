@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oryx_memory import changes, exchange, settings, stores
+from oryx_memory import exchange, settings, stores
 from oryx_memory.cli.options import Here, memory_command, title
 from oryx_memory.cli.output import entries_text
 from oryx_memory.document import piece
@@ -96,34 +96,39 @@ def import_(
       oryx memory import -a copy ops.jsonl
     """
     kind = format or _kind(file)
-    entries: list[Entry] = []
     rejected = 0
-    for found in _read(file, kind):
-        entry, problem = found.entry, found.problem
-        if entry is not None:
-            try:
-                piece(entry, b"\n")
-            except RejectedInput as error:
-                entry, problem = None, str(error)
-        if entry is None:
-            rejected += 1
-            here.out.warn(f"{file}:{found.where}: {problem}")
-        else:
-            entries.append(entry)
+
+    def accepted() -> Iterator[Entry]:
+        nonlocal rejected
+        for number, found in enumerate(_read(file, kind), 1):
+            if number % 1000 == 0:
+                here.out.progress.step(number, 0)
+            entry, problem = found.entry, found.problem
+            if entry is not None:
+                try:
+                    piece(entry, b"\n")
+                except RejectedInput as error:
+                    entry, problem = None, str(error)
+            if entry is None:
+                rejected += 1
+                here.out.warn(f"{file}:{found.where}: {problem}")
+            else:
+                yield entry
+
     store = here.store(create=True)
     new_agent = not here.has_agent(store.agent)
-    added = store.edit(changes.bring(entries), dry_run=dry_run).add
+    brought = store.bring(accepted(), dry_run=dry_run)
+    added = brought.live + brought.retired
     if new_agent and added and not dry_run:
         here.out.talk(f"made the agent {store.agent}: {here.place(store.agent)}")
     report = {
-        "agent": store.agent, "dry_run": dry_run, "added": len(added),
-        "retired": sum(entry.retired is not None for entry in added),
-        "present": len(entries) - len(added), "rejected": rejected,
+        "agent": store.agent, "dry_run": dry_run, "added": added,
+        "retired": brought.retired, "present": brought.present, "rejected": rejected,
     }  # fmt: skip
     if here.out.json:
         here.out.object(report)
     would = "would add" if dry_run else "added"
-    text = f"{title(store.agent)}: {would} {entries_text(len(added))}"
+    text = f"{title(store.agent)}: {would} {entries_text(added)}"
     text += f" ({report['retired']:,} of them retired)" if report["retired"] else ""
     here.out.talk(f"{text}, {report['present']:,} were there, {rejected:,} rejected")
     if rejected:

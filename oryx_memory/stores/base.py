@@ -1,4 +1,4 @@
-"""The contract that every backend keeps: four primitives, and seven methods written once over them.
+"""The contract that every backend keeps: five primitives, and seven methods written once over them.
 
 Each of the seven is a command of `oryx memory`. A backend overrides one for speed only; the contract suite in
 `tests/` runs the same tests over every backend.
@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from oryx_memory.changes import Change, Plan, Snapshot, bring, supersede
+from oryx_memory.changes import Change, Plan, Snapshot, supersede
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import Refused
 from oryx_memory.matching import Keyword
@@ -21,6 +21,7 @@ from oryx_memory.window import MAX_CHARS, Memory, chars, load
 
 if TYPE_CHECKING:
     from oryx_memory.retention import Policy
+    from oryx_memory.stores.spool import Lacking, Spool
 
 Clock = Callable[[], datetime]
 
@@ -116,6 +117,12 @@ class LongTermMemoryStore(ABC):
     def stamp(self) -> str | None:
         """A text that differs when `read(retired=True)` would; None if the backend cannot tell."""
 
+    @abstractmethod
+    def fill(self, spool: "Spool") -> Iterator[list["Lacking"]]:
+        """Under one lock, tell the spool what is here and add what it then says is lacking; durable when it ends.
+        An empty spool makes nothing. Raises FileProblem, LockTimeout.
+        """
+
     @property
     @abstractmethod
     def resource(self) -> str:
@@ -182,27 +189,37 @@ class LongTermMemoryStore(ABC):
         yield from snapshot.archival
         yield from snapshot.retired
 
-    def migrate_to(self, target: "LongTermMemoryStore", *, dry_run: bool = False) -> MigrationReport:
-        """Copy what `target` lacks: it ends with each id at least as often as here, live and retired counted
-        together. Nothing of its own is removed or revived, and a second run adds nothing.
+    def stream(self) -> Iterator[Entry]:
+        """As `export` with the retired ones, without holding all of them: for one who takes them without a pause."""
+        return self.export(retired=True)
 
-        An entry that is retired here is added there retired, with its time, reason and run. The counts are compared
-        afterwards. Raises Refused where they do not agree.
+    def migrate_to(self, target: "LongTermMemoryStore", *, dry_run: bool = False) -> MigrationReport:
+        """Copy what `target` lacks, retired entries too; see `bring`."""
+        return target.bring(self.stream(), dry_run=dry_run)
+
+    def bring(self, entries: Iterable[Entry], *, dry_run: bool = False) -> MigrationReport:
+        """Add what is missing of the entries: each text is then here at least as often as among them, live and
+        retired counted together. Nothing is removed or revived, and a second time nothing is added.
+
+        A retired entry is added retired, with its time, reason and run. The entries, of any number, are taken
+        before the lock; the counts are compared afterwards. Raises Refused where they do not agree.
         """
-        here = self.read(retired=True)
-        entries = [*here.core, *here.archival, *here.retired]
-        added = target.edit(bring(entries), dry_run=dry_run).add
-        ids = 0
-        if not dry_run:
-            held, wanted = target.read(retired=True).texts(), here.texts()
-            ids = len(wanted)
-            if lacking := [text for text, count in wanted.items() if held[text] < count]:
-                raise Refused(
-                    f"{len(lacking):,} of {ids:,} entries are not in the target, the first one {lacking[0]!r}: "
-                    "another writer removes them; run it again"
-                )
-        retired = sum(entry.retired is not None for entry in added)
-        return MigrationReport(len(added) - retired, retired, len(entries) - len(added), ids, dry_run)
+        from oryx_memory.stores.spool import Spool
+
+        with Spool() as spool:
+            spool.put(entries)
+            if dry_run:
+                spool.hold(self.stream())
+            batches = spool.batches() if dry_run else self.fill(spool)
+            retired = Counter(item.entry.retired is not None for batch in batches for item in batch)
+            report = MigrationReport(retired[False], retired[True], spool.total - retired.total(), 0, dry_run)
+            if dry_run:
+                return report
+            spool.hold(self.stream())
+            if lacking := next(spool.batches(), None):
+                text = lacking[0].entry.text
+                raise Refused(f"not in the target, or not as often: {text!r}; another writer removes it; run it again")
+            return replace(report, ids=spool.texts())
 
     def clean(self, policy: "Policy", *, dry_run: bool = False) -> CleanReport:
         """Retire what the policy says, of archival only. Raises TooMuch where that is more than `max_share`."""

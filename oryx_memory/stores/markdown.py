@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from oryx_memory import files
 from oryx_memory.changes import Change, Copy, Plan, Snapshot, new_run
@@ -28,6 +28,7 @@ from oryx_memory.document import (
     piece,
     scan,
     spans,
+    streamed,
 )
 from oryx_memory.entry import BLANKS, Entry, Retirement, Scope
 from oryx_memory.errors import OryxMemoryWarning
@@ -36,6 +37,9 @@ from oryx_memory.retired import Record, outstanding, parse, record
 from oryx_memory.stores.base import Clock, LongTermMemoryStore
 from oryx_memory.window import MAX_CHARS, Memory, load, oryxos_text
 from oryx_memory.workspace import Workspace
+
+if TYPE_CHECKING:
+    from oryx_memory.stores.spool import Lacking, Spool
 
 
 class MarkdownStore(LongTermMemoryStore):
@@ -91,6 +95,51 @@ class MarkdownStore(LongTermMemoryStore):
         paths = self._paths()
         with self._lock(paths) as lock:
             return _Rewrite(self, lock, paths, plan).run()
+
+    def fill(self, spool: "Spool") -> Iterator[list["Lacking"]]:
+        if not spool.total:
+            return
+        self.workspace.create_agent(self.agent)
+        paths = self._paths()
+        with self._lock(paths) as lock:
+            spool.hold(self.stream())
+            now = self.clock().replace(microsecond=0)
+            again = Retirement(now, "", new_run(now, ()))
+            for batch in spool.batches():
+                out = [
+                    record(
+                        piece(entry, b"\n"),
+                        entry.scope,
+                        entry.retired or again,
+                        out=int(bool(entry.retired)),
+                        live=live,
+                    )
+                    for entry, live, before in batch
+                    if entry.retired or before
+                ]
+                if out:
+                    files.append(lock, paths.retired, partial(_given, out), Layout.at_end)
+                _append(lock, paths.memory, [item.entry for item in batch if item.entry.retired is None])
+                yield batch
+
+    def stream(self) -> Iterator[Entry]:
+        yield from self._live()
+        if retired := files.read(self._paths().retired):
+            from oryx_memory.stores.spool import still_out
+
+            for item in still_out(retired, self._live()):
+                yield item.entry
+
+    def _live(self) -> Iterator[Entry]:
+        with files.reader(self._paths().memory) as chunks:
+            layout = scan(chunks())
+            if layout.conflict:
+                files.warn_of_conflict(self.path)
+            for scope in Scope:
+                for entry in streamed(chunks(*(layout.body(scope) or (0, 0))), scope):
+                    if "\ufffd" in entry.raw:
+                        self._warn_of_invalid(self._data())
+                    yield entry
 
     def recall_by_keyword(self, keyword: str) -> list[Entry]:
         wanted = Keyword(keyword)
@@ -203,7 +252,7 @@ class _Rewrite:
         files.replace(self.lock, self.paths.memory, self._new_content)
         change = self.change
         if change.add and not _rewrites(change):
-            _append(self.lock, self.paths.memory, [entry for entry in change.add if entry.retired is None])
+            _append(self.lock, self.paths.memory, change.add)
         if change.restore:
             self._write_records(
                 ((entry.text, "restored"), self._record(stored, entry, out=-1)) for entry, stored, _ in self.restored
@@ -243,12 +292,8 @@ class _Rewrite:
             stored = document.data[place.start : place.end]
             yield (copy.entry.text, reason), self._record(stored, copy.entry, reason, out=1, gap=gap)
         for entry in (*change.add, *(item.new for item in change.edit)):
-            stored = piece(entry, b"\n")
-            if entry.retired:
-                made = record(stored, entry.scope, entry.retired, out=1, live=self.copies[entry.text])
-                yield (entry.text, entry.retired.reason), made
-            elif self.still_out[entry.text]:
-                yield (entry.text, "again"), self._record(stored, entry, out=0)
+            if self.still_out[entry.text]:
+                yield (entry.text, "again"), self._record(piece(entry, b"\n"), entry, out=0)
 
     def _record(self, stored: bytes, entry: Entry, reason: str = "", *, out: int, gap: int = 0) -> bytes:
         why = Retirement(self.now, reason, self.change.run)
@@ -279,7 +324,7 @@ class _Rewrite:
         document = MemoryDocument(document.spliced(splices))
         for scope in Scope:
             pieces = [lines for to, lines in moved if to is scope]
-            pieces += [document.piece(new) for new in change.add if new.scope is scope and new.retired is None]
+            pieces += [document.piece(new) for new in change.add if new.scope is scope]
             if pieces:
                 document = MemoryDocument(document.spliced([document.addition(scope, pieces)]))
             if back := [item for item in self.restored if item[0].scope is scope]:
@@ -324,7 +369,7 @@ def _copies_after(snapshot: Snapshot, change: Change) -> Counter[str]:
     copies.subtract(copy.entry.text for copy in change.purge if copy.entry.retired is None)
     copies.update(item.new.text for item in change.edit)
     copies.update(copy.entry.text for copy in change.restore)
-    copies.update(entry.text for entry in change.add if entry.retired is None)
+    copies.update(entry.text for entry in change.add)
     return copies
 
 

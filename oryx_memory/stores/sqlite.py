@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime, tzinfo
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oryx_memory import database, files
 from oryx_memory.changes import Change, Copy, Plan, Snapshot, new_run
@@ -25,6 +25,9 @@ from oryx_memory.errors import OryxMemoryWarning
 from oryx_memory.matching import Keyword
 from oryx_memory.stores.base import Clock, LongTermMemoryStore, Stats
 from oryx_memory.window import MAX_CHARS, Memory, load
+
+if TYPE_CHECKING:
+    from oryx_memory.stores.spool import Lacking, Spool
 
 GLOBAL = "__global__"  # OryxOS's name for no agent
 ORYXOS_ROWS = 100  # what OryxOS 0.1.3 gives a model of the archival rows
@@ -99,6 +102,27 @@ class SqliteStore(LongTermMemoryStore):
                     message = f"{self.path}-wal: another program is reading; what was destroyed stays in it until the next purge"
                     warnings.warn(OryxMemoryWarning(message), stacklevel=2)
             return change
+
+    def fill(self, spool: "Spool") -> Iterator[list["Lacking"]]:
+        if not spool.total:
+            return
+        with self._writing() as connection, database.transaction(connection):
+            database.refuse_newer(connection, self.path)
+            spool.hold(self._streamed(connection))
+            for batch in spool.batches():
+                database.migrate(connection, self.path)
+                for item in batch:
+                    self._insert(connection, item.entry)
+                yield batch
+
+    def stream(self) -> Iterator[Entry]:
+        with self._reading() as connection:
+            if connection:
+                yield from self._streamed(connection)
+
+    def _streamed(self, connection: sqlite3.Connection) -> Iterator[Entry]:
+        rows = (row for scope in ("CORE", "ARCHIVAL", _RETIRED) for row in self._rows(connection, scope))
+        return (_entry(raw, row) for row in rows if (raw := self._raw(row)))
 
     def recall_by_keyword(self, keyword: str) -> list[Entry]:
         wanted = Keyword(keyword)
