@@ -9,6 +9,7 @@
     ├── NoAgent                     exit 3   also LookupError
     ├── SettingsError               exit 3   also ValueError
     ├── FileProblem                 exit 3   also OSError
+    ├── GitProblem                  exit 3
     └── LockTimeout                 exit 5   also TimeoutError
 
     OryxMemoryWarning               also UserWarning; shown, never raised by us
@@ -86,6 +87,14 @@ class FileProblem(OryxMemoryError, OSError):
 
     def __str__(self) -> str:  # OSError would print its errno tuple
         return str(self.args[0])
+
+
+class GitProblem(OryxMemoryError):
+    """git is missing, or cannot answer. `folder` is where it was asked."""
+
+    def __init__(self, message: str, folder: Path) -> None:
+        self.folder = folder
+        super().__init__(message)
 
 
 class LockTimeout(OryxMemoryError, TimeoutError):

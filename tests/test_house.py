@@ -11,9 +11,9 @@ import pytest
 import oryx_memory
 
 PACKAGE = Path(oryx_memory.__file__).parent
-PURE = {"errors", "entry", "document", "retired", "changes", "retention", "matching", "window"}
+PURE = {"errors", "entry", "document", "retired", "changes", "retention", "matching", "window", "guard", "diffing", "merging"}
 # A module may import from its own floor and those below.
-FLOORS = [{"errors"}, PURE, {"workspace", "settings", "files", "database", "exchange"}, {"stores"}, {"cli"}]
+FLOORS = [{"errors"}, PURE, {"workspace", "settings", "files", "database", "exchange", "git", "journal"}, {"stores"}, {"checks"}, {"cli"}]
 FORBIDDEN_IN_PURE = {"os", "sys", "io", "sqlite3", "subprocess", "time", "random", "socket", "warnings"}
 HEAVY = {
     "numpy", "sqlite_utils", "sqlite3", "openai", "mcp", "httpx", "yaml", "frontmatter", "rich", "msgspec", "pydantic",
