@@ -74,7 +74,7 @@ class Retire(NamedTuple):
 class Change:
     """What shall be done, or (as a store returns it) what was done, then with the id of the run.
 
-    `purge` destroys: live copies leave without a record, and a text whose retired copies are all named loses its
+    `recover` puts lines back that another program overwrote. `purge` destroys: live copies leave without a record, and a text whose retired copies are all named loses its
     records.
     """
 
@@ -83,11 +83,12 @@ class Change:
     move: tuple[Move, ...] = ()
     retire: tuple[Retire, ...] = ()
     restore: tuple[Copy, ...] = ()
+    recover: tuple[Entry, ...] = ()
     purge: tuple[Copy, ...] = ()
     run: str = field(default="", compare=False)
 
     def __bool__(self) -> bool:
-        return bool(self.add or self.edit or self.move or self.retire or self.restore or self.purge)
+        return any((self.add, self.edit, self.move, self.retire, self.restore, self.recover, self.purge))
 
 
 Plan = Callable[[Snapshot], Change]

@@ -74,6 +74,11 @@ class Layout:
         return (self.newline if self.size and self.last_byte not in (b"\n", b"\r") else b"") + lines
 
 
+def headless(lines: bytes) -> bool:
+    """Whether no heading and no conflict marker can stand in lines, so that a layout holds behind them too."""
+    return b"<<<<<<< " not in lines and not any(literal in lines for literal in _HEADINGS)
+
+
 def scan(chunks: Iterable[bytes]) -> Layout:
     """The layout of a file given as consecutive chunks of bytes."""
     headings: list[Heading] = []

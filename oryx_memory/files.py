@@ -17,16 +17,18 @@ import stat
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from oryx_memory.document import Layout, scan
+from oryx_memory.document import Heading, Layout, headless, scan
+from oryx_memory.entry import Scope
 from oryx_memory.errors import FileProblem, LockTimeout, OryxMemoryWarning
 
 ROUNDS = 3  # tries against programs that take no lock
 CHUNK = 1 << 20
+_NEWLINES = {b"\n": "lf", b"\r\n": "crlf", b"\r": "cr"}
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO must not hang us
 _WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
 
@@ -57,6 +59,7 @@ class Lock:
         self.guards = {guarded.name: guarded for guarded in guards}
         self.timeout = timeout
         self._descriptor = -1
+        self._known = ""
 
     def __enter__(self) -> "Lock":
         self._take()
@@ -136,11 +139,37 @@ class Lock:
         """Forget the intention."""
         os.ftruncate(self._descriptor, 0)
 
+    def know(self, path: Path, stamp: str, layout: Layout) -> None:
+        """Instead of the intention, write down what a file is like now, for the next append to it."""
+        headings = ",".join(f"{heading.scope}:{heading.start}:{heading.body}" for heading in layout.headings)
+        self._known = f"known {path.name} {stamp} {_NEWLINES[layout.newline]} {layout.conflict:d} {headings or '-'}"
+        self.intend(self._known)
+
+    def known(self, path: Path) -> tuple[str, Layout] | None:
+        """The stamp and the layout of a file after our last write, if that was an append to it."""
+        words = self._known.split(" ")
+        if words[1:2] != [path.name]:
+            return None
+        try:
+            _, _, stamp, newline, conflict, headings = words
+            places = (heading.split(":") for heading in headings.split(",") if heading != "-")
+            layout = Layout(
+                int(stamp.split(":")[2]),
+                tuple(Heading(Scope(scope), int(start), int(body)) for scope, start, body in places),
+                next(end for end, name in _NEWLINES.items() if name == newline),
+                b"\n" if newline != "cr" else b"\r",
+                conflict == "1",
+            )
+        except (ValueError, IndexError, StopIteration):  # not what we wrote
+            return None
+        return stamp, layout
+
     def _make_whole(self) -> None:
         record = _read_all(self._descriptor)
-        if record:
-            header, _, payload = record.partition(b"\n")
-            words = header.decode(errors="surrogateescape").split(" ")
+        header, end, payload = record.partition(b"\n")
+        words = header.decode(errors="surrogateescape").split(" ")
+        self._known = " ".join(words[:-1]) if words[0] == "known" and end and not payload else ""
+        if record and not self._known:
             target = self.guards.get(words[1]) if len(words) > 1 else None
             if target and words[-1] == str(len(payload)):
                 if words[0] == "append" and len(words) == 4:
@@ -267,29 +296,34 @@ def append(
     path: Path,
     pieces: Callable[[bytes], Sequence[bytes]],
     tail: Callable[[Layout, bytes], bytes | None],
+    found: Callable[[str], None] = lambda _: None,
 ) -> Sequence[bytes]:
     """Add whole lines at the end of a file, which is made if it is missing. Durable when it returns.
 
     `pieces` gives, for a newline style, what to add: each one or more whole lines. `tail` gives the bytes to write
-    for a layout and the joined pieces, or None where they do not belong at the end. Returns the pieces that are
+    for a layout and the joined pieces, or None where they do not belong at the end. `found` is told the stamp of a
+    file that is not as our last append left it; one that is need not be scanned. Returns the pieces that are
     not in the file for that reason, to be added by `replace`. Raises FileProblem; then nothing is acknowledged.
     """
     missing: Sequence[bytes] | None = None
+    should: Mapping[bytes, int] = {}  # how often each piece shall be in the file, once a round has failed
     for _ in range(ROUNDS):
         lock.keep()
         try:
             with _problems(path), _opened(path, _WRITE | os.O_APPEND) as descriptor:
-                layout = scan(_chunks(descriptor))
+                layout = _layout(lock, path, descriptor, found)
                 if missing is None:
                     missing = pieces(layout.newline)
+                elif should:  # another program may have brought in what the last round missed
+                    missing = _lacking(_read_all(descriptor), should)
                 payload = tail(layout, b"".join(missing))
                 if payload is None:
                     return missing
                 _refuse_unsafe(descriptor, path)
                 if layout.conflict:
                     warn_of_conflict(path)
-                missing = _append_verified(lock, path, descriptor, layout.size, payload, missing)
-                if not missing:
+                should = _append_verified(lock, path, descriptor, layout, payload, missing)
+                if not should:
                     return ()
         except FileNotFoundError:
             layout = scan(())
@@ -335,10 +369,23 @@ def warn_of_conflict(path: Path) -> None:
     _warn(f"{path}: has git conflict markers (<<<<<<<); kept as they are, resolve them by hand")
 
 
+def _layout(lock: Lock, path: Path, descriptor: int, found: Callable[[str], None]) -> Layout:
+    """What an append must know of the file: what we knew, or a scan where another program has written since."""
+    stamp = _stamp(os.fstat(descriptor))
+    known = lock.known(path)
+    if known and known[0] == stamp:
+        return known[1]
+    found(stamp)
+    return scan(_chunks(descriptor))
+
+
 def _append_verified(
-    lock: Lock, path: Path, descriptor: int, size: int, payload: bytes, pieces: Sequence[bytes]
-) -> Sequence[bytes]:
-    """Write the payload, which holds the pieces, at the end; return the pieces that are not in the file then."""
+    lock: Lock, path: Path, descriptor: int, layout: Layout, payload: bytes, pieces: Sequence[bytes]
+) -> Mapping[bytes, int]:
+    """Write the payload, which holds the pieces, at the end. Where they are not all in the file then, return how often
+    each shall be there.
+    """
+    size = layout.size
     lock.intend(f"append {path.name} {size}", payload)
     written = os.write(descriptor, payload)
     offset = os.lseek(descriptor, 0, os.SEEK_CUR) - written
@@ -354,25 +401,27 @@ def _append_verified(
     if offset != size and payload[:1] not in b"\r\n" and os.pread(descriptor, 1, offset - 1) not in (b"\r", b"\n"):
         # A program without the lock came first and left its line without an end: ours is glued to it.
         _take_back(descriptor, offset, payload)
-        missing = pieces
+        before = _read_all(descriptor)
+        should = {piece: _count(before, piece) + count for piece, count in Counter(pieces).items()}
     elif _same_file(descriptor, path) and os.pread(descriptor, written, offset) == payload:
-        missing = ()
+        now = os.fstat(descriptor)
+        if now.st_size == size + written and headless(payload):
+            lock.know(path, _stamp(now), layout)
+            return {}
+        should = {}
     else:
-        missing = _not_in_file(path, descriptor, pieces)
+        # Where another file took its place, equal lines of the one that we wrote to tell how many there should be.
+        before = b"" if _same_file(descriptor, path) else _read_all(descriptor)
+        should = {piece: max(_count(before, piece), count) for piece, count in Counter(pieces).items()}
+        if not _lacking(read(path) or b"", should):
+            should = {}
     lock.done()
-    return missing
+    return should
 
 
-def _not_in_file(path: Path, written_to: int, pieces: Sequence[bytes]) -> list[bytes]:
-    """The pieces that the current file lacks. Where another file took its place, equal lines of the file that we
-    wrote to tell how many there should be.
-    """
-    now = read(path) or b""
-    before = b"" if _same_file(written_to, path) else _read_all(written_to)
-    missing = []
-    for piece, count in Counter(pieces).items():
-        missing += [piece] * max(0, max(_count(before, piece), count) - _count(now, piece))
-    return missing
+def _lacking(data: bytes, should: Mapping[bytes, int]) -> list[bytes]:
+    """The pieces that a file does not have as often as it should."""
+    return [piece for piece, count in should.items() for _ in range(count - _count(data, piece))]
 
 
 def _count(data: bytes, piece: bytes) -> int:
@@ -384,7 +433,8 @@ def _replace_verified(lock: Lock, path: Path, old: bytes, new: bytes) -> bool:
     """Exchange the old file for a new one and look at what came out. False where that is not what was read: then
     the other program's version lives, and the work has to be done again.
     """
-    with _problems(path):
+    # Another program may take the file away at any moment, to put another in its place.
+    with contextlib.suppress(FileNotFoundError), _problems(path):
         temporary = _write_temporary(path, new, path)
         try:
             with _opened(path, _READ) as descriptor:
@@ -408,6 +458,7 @@ def _replace_verified(lock: Lock, path: Path, old: bytes, new: bytes) -> bool:
             return True
         finally:
             temporary.unlink(missing_ok=True)
+    return False
 
 
 def _keep_found(path: Path, temporary: Path) -> None:

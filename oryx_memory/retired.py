@@ -13,11 +13,12 @@ when it left (so that it can return to its place), `lines` the lines of the entr
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 
-from oryx_memory.document import decode
+from oryx_memory.changes import Snapshot
+from oryx_memory.document import MemoryDocument, decode
 from oryx_memory.entry import Entry, Retirement, Scope
 
 _MARKER = b" <!-- oryx: "
@@ -116,6 +117,15 @@ def outstanding(records: Iterable[Record], live: Mapping[str, int]) -> list[Reco
     `live` counts the copies of each text in MEMORY.md. Copies still out = retired - restored - what came back
     without a record (copies live now over the `live` of the newest record), never below 0; the newest come back first.
     """
+    return _out_and_back(records, live)[0]
+
+
+def came_back(records: Iterable[Record], live: Mapping[str, int]) -> list[Record]:
+    """The records whose copies came back without a record of it, in the order of the file."""
+    return _out_and_back(records, live)[1]
+
+
+def _out_and_back(records: Iterable[Record], live: Mapping[str, int]) -> tuple[list[Record], list[Record]]:
     stacks: dict[str, list[Record]] = {}
     newest: dict[str, Record] = {}
     for item in records:
@@ -126,7 +136,29 @@ def outstanding(records: Iterable[Record], live: Mapping[str, int]) -> list[Reco
             stack.append(item)
         elif item.out < 0 and stack:
             stack.pop()
+    out: list[Record] = []
+    back: list[Record] = []
     for text, stack in stacks.items():
-        returned = max(0, live.get(text, 0) - newest[text].live)
-        del stack[max(0, len(stack) - returned) :]
-    return sorted((item for stack in stacks.values() for item in stack), key=lambda item: item.start)
+        still = max(0, len(stack) - max(0, live.get(text, 0) - newest[text].live))
+        out += stack[:still]
+        back += stack[still:]
+    return sorted(out, key=_start), sorted(back, key=_start)
+
+
+def _start(item: Record) -> int:
+    return item.start
+
+
+def live_snapshot(document: MemoryDocument) -> Snapshot:
+    """The live entries of a MEMORY.md."""
+    return Snapshot(document.entries(Scope.CORE), document.entries(Scope.ARCHIVAL))
+
+
+def with_retired(document: MemoryDocument, data: bytes) -> tuple[Snapshot, list[Record], list[Record]]:
+    """The entries of a MEMORY.md with those that are still out, the records of these, and all records of the retired
+    file, whose bytes are `data`.
+    """
+    live = live_snapshot(document)
+    records = parse(data)
+    out = outstanding(records, live.texts())
+    return replace(live, retired=tuple(item.entry for item in out)), out, records

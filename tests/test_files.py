@@ -273,6 +273,7 @@ def test_a_failing_disk_changes_nothing(
 ) -> None:
     def fails(at: str, _: int) -> None:
         if at == step:
+            machine.before = fails  # and stays full
             raise OSError(error, os.strerror(error))
 
     machine.before = fails
@@ -295,7 +296,7 @@ def test_a_short_write_is_taken_back(memory: MarkdownStore, monkeypatch: pytest.
 
 def test_a_torn_tail_goes_only_if_it_is_ours(memory: MarkdownStore, machine: Machine) -> None:
     machine.run(lambda: memory.append("我们的"), stop_at=None)
-    steps = machine.names.index("write") + 1
+    steps = machine.names.index("write", machine.names.index("pwrite")) + 1  # the intention comes first
     memory.path.write_text(BEFORE, encoding="utf-8")
     machine.run(lambda: memory.append("我们的"), stop_at=steps, partly=True)
     torn = memory.path.read_bytes()
@@ -324,7 +325,7 @@ def test_a_lock_that_is_held_times_out_and_writes_nothing(memory: MarkdownStore)
 def test_a_lock_file_deleted_while_held_is_taken_again(memory: MarkdownStore) -> None:
     with memory._lock(memory._paths()) as lock:
         lock.path.unlink()
-        _append(lock, memory.path, [Entry.new("still", time=NOW)])
+        _append(lock, memory._paths(), [Entry.new("still", time=NOW)])
         assert lock.path.exists()
         impatient = MarkdownStore(memory.workspace, "ops", lambda: NOW, lock_timeout=0)
         with pytest.raises(LockTimeout):

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from oryx_memory.changes import Change, Plan, Snapshot, supersede
 from oryx_memory.entry import Entry, Scope
-from oryx_memory.errors import Refused
+from oryx_memory.errors import NothingFound, Refused
 from oryx_memory.matching import Keyword
 from oryx_memory.window import MAX_CHARS, Memory, chars, load
 
 if TYPE_CHECKING:
+    from oryx_memory.journal import Line
     from oryx_memory.retention import Policy
     from oryx_memory.stores.spool import Lacking, Spool
 
@@ -135,6 +136,16 @@ class LongTermMemoryStore(ABC):
     @abstractmethod
     def load_as_oryxos(self) -> str:
         """The text that OryxOS itself would give a model from this backend."""
+
+    def lost(self) -> "list[Line]":
+        """The lines that were acknowledged and are gone, as far as the journal reaches: a program that takes no lock
+        has overwritten them. A backend whose writers all take one keeps no journal and loses none.
+        """
+        return []
+
+    def recover(self, reference: str) -> Change:
+        """Bring back the lost line that an id or `^key` names, the newest of several. Raises NothingFound."""
+        raise NothingFound(f"no entry answers to {reference}")
 
     # The seven methods.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from oryx_memory import files
-from oryx_memory.changes import Change, Copy, Plan, Snapshot, new_run
+from oryx_memory.changes import Change, Copy, Plan, Snapshot, find, new_run
 from oryx_memory.document import (
     Layout,
     Located,
@@ -32,8 +32,9 @@ from oryx_memory.document import (
 )
 from oryx_memory.entry import BLANKS, Entry, Retirement, Scope
 from oryx_memory.errors import OryxMemoryWarning
+from oryx_memory.journal import Journal, Line
 from oryx_memory.matching import Keyword
-from oryx_memory.retired import Record, outstanding, parse, record
+from oryx_memory.retired import Record, came_back, live_snapshot, parse, record, with_retired
 from oryx_memory.stores.base import Clock, LongTermMemoryStore
 from oryx_memory.window import MAX_CHARS, Memory, load, oryxos_text
 from oryx_memory.workspace import Workspace
@@ -67,7 +68,7 @@ class MarkdownStore(LongTermMemoryStore):
     def read(self, *, retired: bool = False) -> Snapshot:
         document = MemoryDocument(self._data())
         self._warn_of_invalid(document.data)
-        return _with_retired(document, self._paths().retired)[0] if retired else _live(document)
+        return _with_retired(document, self._paths().retired)[0] if retired else live_snapshot(document)
 
     def add(self, entries: Sequence[Entry]) -> None:
         self.workspace.create_agent(self.agent)
@@ -76,7 +77,9 @@ class MarkdownStore(LongTermMemoryStore):
             if self._may_be_retired(paths, entries):
                 _Rewrite(self, lock, paths, lambda _: Change(add=tuple(entries))).run()
             else:
-                _append(lock, paths.memory, entries)
+                journal = Journal(lock.path)
+                _append(lock, paths, entries, partial(journal.found, held=partial(_held, paths)))
+                journal.added(entries, partial(_held, paths))
 
     def _may_be_retired(self, paths: "_Paths", entries: Sequence[Entry]) -> bool:
         """Whether a line to add may stand in the retired file, which then needs a record of it. Many are not looked for
@@ -95,6 +98,58 @@ class MarkdownStore(LongTermMemoryStore):
         paths = self._paths()
         with self._lock(paths) as lock:
             return _Rewrite(self, lock, paths, plan).run()
+
+    def lost(self) -> list[Line]:
+        paths = self._paths()
+        journal = Journal(self.workspace.lock_file(paths.memory))
+        if not journal.read()[0] or not journal.lost(_held(paths)):
+            return []
+        with self._lock(paths):  # a change may have been half-way
+            return journal.lost(_held(paths))
+
+    def recover(self, reference: str) -> Change:
+        paths = self._paths()
+        with self._lock(paths) as lock:
+            journal = Journal(lock.path)
+
+            def plan(now: Snapshot) -> Change:
+                lost = [Entry(line.text, line.scope) for line in journal.lost(now.texts())]
+                return Change(recover=(find([Copy(n, entry) for n, entry in enumerate(lost)], reference)[-1].entry,))
+
+            return _Rewrite(self, lock, paths, plan).run()
+
+    def settle(self) -> list[Line]:
+        """Take the lost lines for settled, so that they are not named again; gives them."""
+        paths = self._paths()
+        with self._lock(paths) as lock:
+            journal, held = Journal(lock.path), _held(paths)
+            gone = journal.lost(held)
+            journal.forget({line.text: held[line.text] for line in gone})
+            return gone
+
+    def mend(self, make: Callable[[bytes], bytes]) -> bool:
+        """Give MEMORY.md the bytes that `make` gives for its bytes; whether they differ."""
+        paths = self._paths()
+        with self._lock(paths) as lock:
+            before = files.read(paths.memory)
+            files.replace(lock, paths.memory, make)
+            return files.read(paths.memory) != before
+
+    def record_returned(self) -> int:
+        """Record the retired lines that came back without a record, and say how many: what stands in MEMORY.md is
+        live.
+        """
+        paths = self._paths()
+        with self._lock(paths) as lock:
+            records = parse(files.read(paths.retired) or b"")
+            live = live_snapshot(MemoryDocument(files.read(paths.memory) or b"")).texts()
+            now = self.clock().replace(microsecond=0)
+            why = Retirement(now, "", new_run(now, {item.run for item in records}))
+            back = came_back(records, live)
+            new = [record(item.stored, item.entry.scope, why, out=-1, live=live[item.entry.text]) for item in back]
+            if new:
+                files.append(lock, paths.retired, partial(_given, new), Layout.at_end)
+            return len(new)
 
     def fill(self, spool: "Spool") -> Iterator[list["Lacking"]]:
         if not spool.total:
@@ -119,7 +174,11 @@ class MarkdownStore(LongTermMemoryStore):
                 ]
                 if out:
                     files.append(lock, paths.retired, partial(_given, out), Layout.at_end)
-                _append(lock, paths.memory, [item.entry for item in batch if item.entry.retired is None])
+                new = [item.entry for item in batch if item.entry.retired is None]
+                journal = Journal(lock.path)
+                _append(lock, paths, new, partial(journal.found, held=partial(_held, paths)))
+                if spool.total <= len(batch):  # the source of more is proof enough, and the journal has no room for it
+                    journal.added(new, partial(_held, paths))
                 yield batch
 
     def stream(self) -> Iterator[Entry]:
@@ -208,16 +267,9 @@ class MarkdownStore(LongTermMemoryStore):
             )
 
 
-def _live(document: MemoryDocument) -> Snapshot:
-    return Snapshot(document.entries(Scope.CORE), document.entries(Scope.ARCHIVAL))
-
-
 def _with_retired(document: MemoryDocument, retired_path: Path) -> tuple[Snapshot, list[Record], list[Record]]:
     """The snapshot with its retired entries, their records, and all records of the retired file."""
-    live = _live(document)
-    records = parse(files.read(retired_path) or b"")
-    out = outstanding(records, live.texts())
-    return replace(live, retired=tuple(item.entry for item in out)), out, records
+    return with_retired(document, files.read(retired_path) or b"")
 
 
 class _Paths(NamedTuple):
@@ -239,12 +291,17 @@ class _Rewrite:
         self.lock = lock
         self.paths = paths
         self.plan = plan
+        self.journal = Journal(lock.path)
         self.now = store.clock().replace(microsecond=0)
+        self.run_id = ""  # of all rounds
         self.change = Change()
         self.recorded: Counter[tuple[str, str]] = Counter()
         self.restored: list[tuple[Entry, bytes, int]] = []  # entry, its stored bytes, blank lines above
         self.copies: Counter[str] = Counter()  # of each text, live, after the change
         self.still_out: Counter[str] = Counter()  # of each text, retired, before it
+        self.back: list[
+            tuple[Record, int]
+        ] = []  # records of what is live again without a record, and live copies of it
         self.drop: set[str] = set()  # texts whose records go
 
     def run(self) -> Change:
@@ -252,7 +309,11 @@ class _Rewrite:
         files.replace(self.lock, self.paths.memory, self._new_content)
         change = self.change
         if change.add and not _rewrites(change):
-            _append(self.lock, self.paths.memory, change.add)
+            _append(self.lock, self.paths, change.add)
+        back = [*(copy.entry for copy in change.restore), *change.recover]
+        self._renew(back)
+        if new := [*change.add, *(item.new for item in change.edit), *back]:
+            self.journal.added(new, partial(_held, self.paths))
         if change.restore:
             self._write_records(
                 ((entry.text, "restored"), self._record(stored, entry, out=-1)) for entry, stored, _ in self.restored
@@ -260,6 +321,14 @@ class _Rewrite:
         if self.drop:
             files.replace(self.lock, self.paths.retired, partial(_without, frozenset(self.drop)))
         return change
+
+    def _renew(self, back: Sequence[Entry]) -> None:
+        """Make room in the journal for fresh records of what came back, whose old ones may be dropped any time."""
+        restored = Counter(copy.entry.text for copy in self.change.restore)
+        returning = Counter(entry.text for entry in back)
+        held = {text: self.copies[text] + self.still_out[text] - restored[text] for text in returning}
+        if returning:
+            self.journal.forget({text: max(0, held[text] - count) for text, count in returning.items()})
 
     def _new_content(self, data: bytes) -> bytes:
         document = MemoryDocument(data)
@@ -270,12 +339,19 @@ class _Rewrite:
         if not change:
             self.change = change
             return data
-        self.change = change = replace(change, run=new_run(self.now, {item.run for item in records}))
+        self.run_id = self.run_id or new_run(self.now, {item.run for item in records})
+        self.change = change = replace(change, run=self.run_id)
         self.copies = _copies_after(snapshot, change)
         self.restored = [(copy.entry, out[copy.at].stored, out[copy.at].gap) for copy in change.restore]
+        live = Counter(copy.entry.text for copy in snapshot.live())
+        self.back = [(r, live[r.entry.text]) for r in came_back(records, live) if r.run != self.run_id]
         named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
         self.still_out = Counter(item.entry.text for item in out)
         self.drop = {text for copy in change.purge if named[text := copy.entry.text] == self.still_out[text]}
+        if change.purge:
+            texts = {copy.entry.text for copy in change.purge}
+            out_after = {text: 0 if text in self.drop else self.still_out[text] for text in texts}
+            self.journal.forget({text: self.copies[text] + out_after[text] for text in texts})
         if change.add:
             self.store.workspace.create_agent(self.store.agent)
         places = _Places(document)
@@ -285,19 +361,27 @@ class _Rewrite:
     def _records(
         self, document: MemoryDocument, places: "_Places", change: Change
     ) -> Iterator[tuple[tuple[str, str], bytes]]:
+        # Or the next record of the text would hide that it is live again, and one entry be two retired ones.
+        touched = _touched(change)
+        for item, live in self.back:
+            if item.entry.text in touched:
+                yield (item.entry.text, "back"), self._record(item.stored, item.entry, out=-1, live=live)
         leaving = [(item.copy, item.reason) for item in change.retire] + [(item.copy, "edited") for item in change.edit]
         for copy, reason in leaving:
             place = places[copy]
             gap = document.blank_lines_above(place, copy.entry.scope)
             stored = document.data[place.start : place.end]
             yield (copy.entry.text, reason), self._record(stored, copy.entry, reason, out=1, gap=gap)
-        for entry in (*change.add, *(item.new for item in change.edit)):
+        for entry in (*change.add, *change.recover, *(item.new for item in change.edit)):
             if self.still_out[entry.text]:
                 yield (entry.text, "again"), self._record(piece(entry, b"\n"), entry, out=0)
 
-    def _record(self, stored: bytes, entry: Entry, reason: str = "", *, out: int, gap: int = 0) -> bytes:
+    def _record(
+        self, stored: bytes, entry: Entry, reason: str = "", *, out: int, gap: int = 0, live: int | None = None
+    ) -> bytes:
         why = Retirement(self.now, reason, self.change.run)
-        return record(stored, entry.scope, why, out=out, live=self.copies[entry.text], gap=gap)
+        copies = self.copies[entry.text] if live is None else live
+        return record(stored, entry.scope, why, out=out, live=copies, gap=gap)
 
     def _write_records(self, records: Iterable[tuple[tuple[str, str], bytes]]) -> None:
         before = self.recorded.copy()
@@ -327,7 +411,8 @@ class _Rewrite:
             pieces += [document.piece(new) for new in change.add if new.scope is scope]
             if pieces:
                 document = MemoryDocument(document.spliced([document.addition(scope, pieces)]))
-            if back := [item for item in self.restored if item[0].scope is scope]:
+            recovered = [(entry, document.piece(entry), 0) for entry in change.recover]
+            if back := [item for item in (*self.restored, *recovered) if item[0].scope is scope]:
                 document = MemoryDocument(document.spliced(document.restoration(scope, back)))
         return document.data
 
@@ -346,20 +431,35 @@ class _Places:
         return self._sections[scope][copy.at]
 
 
-def _append(lock: files.Lock, path: Path, entries: Sequence[Entry]) -> None:
+def _held(paths: _Paths) -> Counter[str]:
+    """How often each text is in a memory, live and retired counted together."""
+    return _with_retired(MemoryDocument(files.read(paths.memory) or b""), paths.retired)[0].texts()
+
+
+def _append(
+    lock: files.Lock, paths: _Paths, entries: Sequence[Entry], found: Callable[[str], None] = lambda _: None
+) -> None:
     """Add live entries to MEMORY.md, whose lock is held."""
+    path = paths.memory
     for scope in Scope:
         new = [entry for entry in entries if entry.scope is scope]
         if any(entry.raw[:1] in BLANKS for entry in new):  # would join the line above: needs a look at the file
             files.replace(lock, path, partial(_added, scope, partial(_pieces, new)))
-        elif new and (left := files.append(lock, path, partial(_pieces, new), partial(_tail, scope))):
+        elif new and (left := files.append(lock, path, partial(_pieces, new), partial(_tail, scope), found)):
             files.replace(lock, path, partial(_added, scope, partial(_given, left)))
+
+
+def _touched(change: Change) -> set[str]:
+    """The texts that a change writes records of."""
+    copies = [*(item.copy for item in change.retire), *(item.copy for item in change.edit), *change.restore]
+    new = [*change.add, *change.recover, *(item.new for item in change.edit)]
+    return {entry.text for entry in (*new, *(copy.entry for copy in copies))}
 
 
 def _rewrites(change: Change) -> bool:
     """Whether a change needs more than appending lines to MEMORY.md."""
     live_purge = any(copy.entry.retired is None for copy in change.purge)
-    return bool(change.edit or change.move or change.retire or change.restore or live_purge)
+    return bool(change.edit or change.move or change.retire or change.restore or change.recover or live_purge)
 
 
 def _copies_after(snapshot: Snapshot, change: Change) -> Counter[str]:
@@ -369,7 +469,7 @@ def _copies_after(snapshot: Snapshot, change: Change) -> Counter[str]:
     copies.subtract(copy.entry.text for copy in change.purge if copy.entry.retired is None)
     copies.update(item.new.text for item in change.edit)
     copies.update(copy.entry.text for copy in change.restore)
-    copies.update(entry.text for entry in change.add)
+    copies.update(entry.text for entry in (*change.add, *change.recover))
     return copies
 
 
