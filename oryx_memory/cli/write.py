@@ -19,7 +19,7 @@ from oryx_memory.cli.options import (
 )
 from oryx_memory.cli.output import flush
 from oryx_memory.entry import Entry, Scope
-from oryx_memory.errors import FileProblem, RejectedInput
+from oryx_memory.errors import FileProblem, NothingFound, RejectedInput
 from oryx_memory.stores import LongTermMemoryStore
 
 app = typer.Typer(rich_markup_mode=None)
@@ -57,11 +57,14 @@ def append(
     if lines:
         if key:
             raise RejectedInput("--lines makes many entries and --key names one; leave one of them out")
-        stored = _append_lines(store, content, scope, time=time or store.clock(), tags=tag or [], if_new=if_new)
+        stored = _append_lines(here, store, content, scope, time=time or store.clock(), tags=tag or [], if_new=if_new)
     else:
+        if here.settings["guard.secrets"] == "refuse":
+            _refuse_credentials(here, Entry.new(content, scope, time=time or store.clock(), tags=tag or (), key=key))
         stored = [store.append(content, scope, time=time, tags=tag or (), key=key, if_new=if_new)]
     if new_agent:
         here.out.talk(f"made the agent {store.agent}: {here.place(store.agent)}")
+    _warn_of_credentials(here, stored)
     _echo(here, stored, store.agent, single=not lines)
 
 
@@ -79,12 +82,21 @@ def edit(here: Here, reference: Live, text: Text = None) -> None:
         now = changes.pick(list(store.read().live()), reference).entry
         here.out.progress.stop()
         content = _from_editor(now.content)
-    change = _apply(here, changes.edit(reference, _given_or_input([content] if content is not None else None)))
+    plan = changes.edit(reference, _given_or_input([content] if content is not None else None))
+
+    def guarded(now: Snapshot) -> Change:
+        change = plan(now)
+        for item in change.edit:
+            _refuse_credentials(here, item.new)
+        return change
+
+    change = _apply(here, guarded)
     done = change.edit[0] if change.edit else None
     if done is None:
         here.out.talk("nothing to change: the entry reads so already")
         return
     here.out.talk(f"retired the old text; undo: oryx memory restore{for_agent(here.agent)} {done.copy.entry.id}")
+    _warn_of_credentials(here, [done.new])
     _echo(here, [done.new], here.agent)
 
 
@@ -138,7 +150,7 @@ def restore(
     ] = None,
     run: Annotated[str | None, typer.Option(help="Bring back all that one run retired.", show_default=False)] = None,
 ) -> None:
-    """Bring a retired entry back to its section, to its place by time.
+    """Bring a retired entry back to its section, to its place by time; also a line that `check` calls lost.
 
     \b
       oryx memory restore -a ops a701
@@ -146,8 +158,16 @@ def restore(
     """
     if (reference is None) == (run is None):
         raise RejectedInput("name what to restore: an ID, or --run RUN; `oryx memory list --retired` shows both")
-    change = _apply(here, changes.restore(reference) if reference else changes.restore_run(run or ""))
-    back = [Entry(copy.entry.raw, copy.entry.scope) for copy in change.restore]
+    try:
+        change = _apply(here, changes.restore(reference) if reference else changes.restore_run(run or ""))
+    except NothingFound as error:
+        if not reference:
+            raise
+        try:
+            change = here.store().recover(reference)
+        except NothingFound:
+            raise error from None
+    back = [Entry(copy.entry.raw, copy.entry.scope) for copy in change.restore] + list(change.recover)
     if len(back) == 1:
         here.out.talk(f"restored {back[0].id} to {back[0].scope}")
     else:
@@ -172,8 +192,41 @@ def _echo(here: Here, entries: list[Entry], agent: str | None, *, single: bool =
         raise FileProblem("standard output", f"{str(error.strerror).lower()}; the change itself is stored") from error
 
 
+def _credentials(here: Here, entry: Entry) -> str:
+    """The kinds of the likely credentials of an entry, or an empty text; never their values."""
+    if here.settings["guard.secrets"] == "off":
+        return ""
+    from oryx_memory import guard  # not for the commands that take no text
+
+    return ", ".join(dict.fromkeys(finding.kind for finding in guard.find(entry.content)))
+
+
+def _refuse_credentials(here: Here, entry: Entry) -> None:
+    if here.settings["guard.secrets"] == "refuse" and (kinds := _credentials(here, entry)):
+        raise RejectedInput(
+            f'looks like a credential ({kinds}), and [guard] secrets = "refuse" keeps those out of memories; '
+            "remember where it is kept instead"
+        )
+
+
+def _warn_of_credentials(here: Here, stored: list[Entry]) -> None:
+    for entry in stored:
+        if kinds := _credentials(here, entry):
+            here.out.warn(
+                f"{entry.id} looks like a credential ({kinds}); it is stored; to destroy it: "
+                f"oryx memory forget{for_agent(here.agent)} {entry.id} --purge"
+            )
+
+
 def _append_lines(
-    store: LongTermMemoryStore, content: str, scope: Scope, *, time: datetime, tags: list[str], if_new: bool
+    here: Here,
+    store: LongTermMemoryStore,
+    content: str,
+    scope: Scope,
+    *,
+    time: datetime,
+    tags: list[str],
+    if_new: bool,
 ) -> list[Entry]:
     entries: list[Entry] = []
     for number, line in enumerate(content.replace("\r\n", "\n").replace("\r", "\n").split("\n"), 1):
@@ -181,6 +234,7 @@ def _append_lines(
             continue
         try:
             entries.append(Entry.new(line, scope, time=time, tags=tags))
+            _refuse_credentials(here, entries[-1])
         except RejectedInput as error:
             raise RejectedInput(f"line {number}: {error}; nothing was written") from error
     if not entries:

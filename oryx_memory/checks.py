@@ -1,0 +1,332 @@
+"""`check`: what is wrong in a memory, in its files, in git, and against what was acknowledged.
+
+`rules` looks at the bytes; here stand the rules that need the journal and git, and the mending of what has one right
+answer. Nothing is changed but by `fix` and `accept`.
+"""
+
+import os
+import re
+import shlex
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from difflib import SequenceMatcher, get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from oryx_memory import files, git
+from oryx_memory.document import BOM, MemoryDocument
+from oryx_memory.entry import Entry, Scope
+from oryx_memory.errors import GitProblem, OryxMemoryWarning, RejectedInput, SettingsError
+from oryx_memory.guard import find
+from oryx_memory.journal import Journal, Line
+from oryx_memory.retention import Policy
+from oryx_memory.retired import came_back, live_snapshot, parse
+from oryx_memory.rules import (
+    LINE,
+    REFORMATTED,
+    RULES,
+    Problem,
+    examine,
+    examine_retired,
+    near_heading,
+    newline_counts,
+    returned,
+)
+from oryx_memory.stores.markdown import MarkdownStore
+from oryx_memory.workspace import FOLDER, MEMORY, Workspace
+
+ALIKE = 0.75  # of two contents with one time, from which on one is the other with a typo mended (difflib's ratio)
+DRIVER = "oryx-memory"
+_NOT_FOR_GIT = ("memory-state.db", "memory-index.db", ".locks/", ".oryx-tmp", ".found-")
+
+
+class Finding(NamedTuple):
+    """A problem and the file that it is in."""
+
+    agent: str | None
+    path: Path
+    problem: Problem
+
+    @property
+    def fault(self) -> bool:
+        """Whether it is more than a note."""
+        return RULES[self.problem.rule][0]
+
+    @property
+    def message(self) -> str:
+        """What the problem says, without the value of anything that looks like a credential."""
+        text = self.problem.message
+        for found in reversed(find(text)):
+            text = f"{text[: found.start]}[{found.kind}]{text[found.end :]}"
+        return text
+
+
+def known_rules(names: Collection[str], path: Path) -> frozenset[str]:
+    """The rules that `[check] ignore` of a settings file names. Raises SettingsError for one that is none."""
+    for name in names:
+        if name not in RULES:
+            near = get_close_matches(name, RULES, 1, 0.5)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"check.ignore: there is no rule {name!r}{hint}", path)
+    return frozenset(names)
+
+
+def memories(workspace: Workspace) -> list[str | None]:
+    """The agents that have a MEMORY.md or a journal, the global memory (None) first."""
+    found = {name for name in workspace.agents() if os.path.lexists(workspace.memory_file(name))}
+    locks = workspace.root / ".locks"
+    for path in locks.glob(f"agents+*+{MEMORY}.journal*") if locks.is_dir() else ():
+        found.add(path.name.split("+")[1])  # its folder may be gone
+    return [None, *sorted(found)]
+
+
+def locate(path: Path) -> tuple[Workspace, str | None, bool]:
+    """The workspace that a file is in, and the agent whose memory it is; False where it is no memory's.
+
+    Raises RejectedInput for a file that is in no workspace.
+    """
+    path = Path(os.path.abspath(path))
+    root = next((folder for folder in (path, *path.parents) if folder.name == FOLDER), None)
+    if root is None:
+        raise RejectedInput(f"{path} is in no {FOLDER} folder")
+    match path.relative_to(root).parts:
+        case ("memory", "MEMORY.md" | "MEMORY.retired.md"):
+            return Workspace(root), None, True
+        case ("agents", name, "MEMORY.md" | "MEMORY.retired.md"):
+            Workspace(root).memory_file(name)  # raises UnsafeName
+            return Workspace(root), name, True
+    return Workspace(root), None, False
+
+
+def check_memory(store: MarkdownStore, now: datetime, core_chars: int) -> Iterator[Finding]:
+    """What is wrong in one memory. `now` is local wall-clock time. Raises FileProblem, LockTimeout."""
+    lost = store.lost()
+    data, retired = files.read(store.path), files.read(store.retired_path) or b""
+    if data is not None:
+        for problem in examine(data, now=now, core_chars=core_chars):
+            yield Finding(store.agent, store.path, problem)
+        if retired:
+            live = live_snapshot(MemoryDocument(data)).texts()
+            for problem in returned(data, came_back(parse(retired), live)):
+                yield Finding(store.agent, store.path, problem)
+    for problem in examine_retired(retired):
+        yield Finding(store.agent, store.retired_path, problem)
+    evidence = _Evidence(store, data or b"")
+    for line in lost:
+        yield Finding(store.agent, store.path, evidence.judge(line))
+    if data is not None and evidence.ignored():
+        yield Finding(store.agent, store.path, Problem("git-ignored", 0, "git add -f, or change .gitignore"))
+
+
+def check_workspace(workspace: Workspace, *, mend: bool = False) -> Iterator[Finding]:
+    """What is wrong in git with the workspace as a whole; nothing outside of a repository. `mend`: install the merge
+    driver where it is missing.
+    """
+    if not git.installed() or git.top(workspace.root) is None:
+        return
+    for name in git.tracked(workspace.root):
+        if any(part in name for part in _NOT_FOR_GIT):
+            command = f"git rm --cached {shlex.quote(name)} in {FOLDER}; oryx memory init keeps it out"
+            yield Finding(None, workspace.root / name, Problem("tracked-state", 0, command))
+    memory = workspace.memory_file(None)
+    if git.names_driver(workspace.root, memory, DRIVER) and not git.driver_installed(workspace.root):
+        if mend:
+            git.install_driver(workspace.root)
+            return
+        command = "merges in this clone go line by line; oryx memory init installs it"
+        yield Finding(None, workspace.root / ".gitattributes", Problem("merge-driver", 0, command))
+
+
+@dataclass
+class _Evidence:
+    """What may have become of the lines that are gone: an edit by hand, git, or nothing that explains it."""
+
+    store: MarkdownStore
+    data: bytes
+    taken: set[int] = field(default_factory=set)
+
+    def judge(self, line: Line) -> Problem:
+        """The problem that a line which is gone is."""
+        entry = Entry(line.text, line.scope)
+        shown = f"{entry.id} {line.text}"
+        if (now := self._edited(entry)) is not None:
+            return Problem("edited-by-hand", now[0], f"{entry.id} was {line.text}")
+        return Problem("moved-by-git" if self._moved(line) else "lost-entry", 0, shown)
+
+    @cached_property
+    def _strangers(self) -> dict[str, list[tuple[int, Entry]]]:
+        """The live entries that were never acknowledged, by the time in front of them, with their lines."""
+        acknowledged = {line.text for line in self.journal.read()[0]}
+        found: dict[str, list[tuple[int, Entry]]] = {}
+        for number, text in enumerate(self.data.decode(errors="replace").split("\n"), 1):
+            entry = Entry(text.rstrip("\r"))
+            if entry.text and entry.text not in acknowledged:
+                found.setdefault(_time_of(entry), []).append((number, entry))
+        return found
+
+    @cached_property
+    def journal(self) -> Journal:
+        return Journal(Path(self.store.resource))
+
+    def _edited(self, gone: Entry) -> tuple[int, Entry] | None:
+        content = gone.content.partition("\n")[0]
+        for number, entry in self._strangers.get(_time_of(gone), []):
+            alike = SequenceMatcher(None, content, entry.content, autojunk=False).ratio
+            if number not in self.taken and alike() >= ALIKE:
+                self.taken.add(number)
+                return number, entry
+        return None
+
+    @cached_property
+    def _place(self) -> tuple[Path, tuple[str, ...]] | None:
+        """The top of the work tree and the paths of the two files from there; None where git has no say."""
+        folder = next((f for f in self.store.path.parents if f.is_dir()), self.store.path)
+        try:
+            top = git.top(folder) if git.installed() else None
+        except GitProblem as error:
+            warnings.warn(OryxMemoryWarning(f"{error}; what git knows was left out"), stacklevel=2)
+            top = None
+        if top is None:
+            return None
+        paths = (os.path.realpath(path) for path in (self.store.path, self.store.retired_path))
+        return top, tuple(os.path.relpath(path, os.path.realpath(top)) for path in paths)
+
+    def ignored(self) -> bool:
+        """Whether git ignores the memory."""
+        return self._place is not None and git.ignored(self._place[0], self.store.path)
+
+    def _moved(self, line: Line) -> bool:
+        """Whether git has put another version of the file there: one has the line and HEAD has not; or git itself
+        wrote the version that was found after the line came, out of a commit that is older than the line.
+        """
+        if self._place is None or line.text in self._of_head:
+            return False
+        return line.text in self._of_any or any(moment > line.time >= since for moment, since in self._written_by_git)
+
+    @cached_property
+    def _of_head(self) -> frozenset[str]:
+        assert self._place is not None
+        top, paths = self._place
+        return _texts(data for path in paths if (data := git.blob(top, "HEAD", path)) is not None)
+
+    @cached_property
+    def _of_any(self) -> frozenset[str]:
+        assert self._place is not None
+        return _texts(git.versions(*self._place))
+
+    @cached_property
+    def _written_by_git(self) -> list[tuple[float, int]]:
+        """When versions were found that git wrote, and from when on their content was committed, in nanoseconds."""
+        assert self._place is not None
+        top, (path, _) = self._place
+        staged = git.staged(top, path)
+        since = git.last_change(top, path)
+        if staged is None or since is None or _blob_hash(top, path) != staged.hash:
+            return []
+        marks: list[tuple[float, str]] = [(mark.time, mark.stamp) for mark in self.journal.read()[1]]
+        marks.append((float("inf"), files.stamp(self.store.path)))
+        return [(moment, since * 10**9) for moment, stamp in marks if _is_staged(stamp, staged)]
+
+
+def _blob_hash(top: Path, path: str) -> str:
+    return git.run(top, "rev-parse", "--verify", "--quiet", f"HEAD:{path}", codes=(0, 1, 128)).decode().strip()
+
+
+def _is_staged(stamp: str, staged: git.Staged) -> bool:
+    parts = stamp.split(":")  # as files.stamp forms it
+    if len(parts) != 4:
+        return False
+    _, inode, size, time = map(int, parts)
+    return (inode & 0xFFFFFFFF, size, time) == (staged.inode, staged.size, staged.time)
+
+
+def _texts(contents: Iterator[bytes] | list[bytes]) -> frozenset[str]:
+    found: set[str] = set()
+    for data in contents:
+        document = MemoryDocument(data)
+        found.update(document.entry(place, scope).text for scope in Scope for place in document.located(scope))
+        found.update(record.entry.text for record in parse(data))
+    return frozenset(found)
+
+
+def _time_of(entry: Entry) -> str:
+    """The time in front of a line, also where a formatter or a hand has changed the bullet."""
+    match = REFORMATTED.match(entry.text)
+    return match.group(3) if match else ""
+
+
+def fix(store: MarkdownStore, findings: Collection[Finding]) -> list[str]:
+    """Mend what has one right answer; what was done, a line each. Raises FileProblem, LockTimeout."""
+    rules = Counter(finding.problem.rule for finding in findings)
+    done = []
+    for rule, mended in _MENDED.items():
+        if rules[rule] and store.mend(mended):
+            done.append(f"{store.path}: mended {rule}")
+    if rules["live-and-retired"]:
+        done.append(f"{store.path}: mended live-and-retired, {store.record_returned()} recorded as restored")
+    if rules["duplicate"]:
+        change = store.clean(Policy(max_share=1)).change
+        command = f"oryx memory restore{f' -a {store.agent}' if store.agent else ''} --run {change.run}"
+        done.append(f"{store.path}: mended duplicate, {len(change.retire)} retired; undo: {command}")
+    return done
+
+
+def _with_usual_newline(data: bytes) -> bytes:
+    counts = newline_counts(data)
+    usual = counts.most_common(1)[0][0] if counts else b"\n"
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").replace(b"\n", usual)
+
+
+def _with_exact_headings(data: bytes) -> bytes:
+    """A line that seems to be a heading becomes it, if it is the only one for its section."""
+    present = {heading.scope for heading in MemoryDocument(data).layout.headings}
+    near = Counter(near_heading(match.group().decode(errors="replace")) for match in LINE.finditer(data))
+
+    def exact(match: "re.Match[bytes]") -> bytes:
+        line = match.group()
+        scope = near_heading(line.decode(errors="replace")) if b"#" in line else None
+        if scope is None or scope in present or near[scope] > 1:
+            return line
+        return BOM * line.startswith(BOM) + scope.heading.encode()
+
+    return LINE.sub(exact, data)
+
+
+def _with_both_headings(data: bytes) -> bytes:
+    """The one that is missing, where the other stands; where none does, nobody can know what belongs where."""
+    document = MemoryDocument(data)
+    layout = document.layout
+    present = {heading.scope for heading in layout.headings}
+    if present == {Scope.CORE}:
+        return data + layout.at_end(layout.newline + Scope.ARCHIVAL.heading.encode() + layout.newline)
+    if present == {Scope.ARCHIVAL}:
+        at = layout.headings[0].start
+        return data[:at] + Scope.CORE.heading.encode() + layout.newline * 2 + data[at:]
+    return data
+
+
+def _with_plain_times(data: bytes) -> bytes:
+    """`- [time]` where a formatter wrote another bullet, more blanks or escaped brackets."""
+    document = MemoryDocument(data)
+    parts: list[bytes] = []
+    at = 0
+    for scope in sorted(Scope, key=lambda scope: document.layout.body(scope) or (0, 0)):
+        for place in document.located(scope):
+            entry = document.entry(place, scope)
+            match = REFORMATTED.match(entry.raw)
+            if match and entry.time is None:
+                parts += [data[at : place.start], f"- [{match.group(3)}]".encode()]
+                at = place.start + len(match.group().encode())
+    return b"".join([*parts, data[at:]])
+
+
+_MENDED: dict[str, Callable[[bytes], bytes]] = {
+    "mixed-newlines": _with_usual_newline,
+    "near-heading": _with_exact_headings,
+    "missing-heading": _with_both_headings,
+    "reformatted": _with_plain_times,
+}

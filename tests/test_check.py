@@ -1,0 +1,401 @@
+"""`check`: what stands in the files, against git, and against what was acknowledged."""
+
+import base64
+import json
+import os
+import re
+import subprocess
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import AT, ORYX, Result, memory, real, retired_file, with_path
+
+from oryx_memory import checks, rules
+from oryx_memory.checks import Finding
+from oryx_memory.entry import Entry
+from oryx_memory.stores.markdown import MarkdownStore
+from oryx_memory.workspace import Workspace
+
+NOW = datetime(2026, 8, 1, 2)
+CASES: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parent.parent / "fixtures" / "check" / "cases.json").read_text(encoding="utf-8")
+)
+BY_GIT_OR_JOURNAL = {"lost-entry", "edited-by-hand", "moved-by-git", "git-ignored", "tracked-state", "merge-driver"}
+
+
+def _store(place: Workspace) -> MarkdownStore:
+    return MarkdownStore(place, "ops", lambda: NOW)
+
+
+def _found(place: Workspace) -> list[Finding]:
+    return list(checks.check_memory(_store(place), NOW, 8000))
+
+
+def _names(found: list[Finding]) -> list[str]:
+    return sorted(finding.problem.rule for finding in found)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case["id"]))
+def test_the_planted_faults_are_found_and_nothing_else(case: dict[str, Any], ops: Path, workspace: Workspace) -> None:
+    data = base64.b64decode(case["memory_base64"]) if "memory_base64" in case else case["memory"].encode()
+    ops.write_bytes(data)
+    if "retired" in case:
+        retired_file(ops).write_text(case["retired"], encoding="utf-8")
+    found = [
+        re.sub(r"\b[0-9a-f]{12}\b", "ID", f"{'retired ' * p.retired}{p.line}: {p.rule}: {p.message}")
+        for _, _, p in _found(workspace)
+    ]
+    assert sorted(found) == sorted(case["expected"])
+
+
+def test_every_rule_about_bytes_has_a_planted_fault() -> None:
+    planted = {expected.split(": ")[1] for case in CASES for expected in case["expected"]}
+    assert planted == set(rules.RULES) - BY_GIT_OR_JOURNAL
+
+
+def test_the_documentation_names_every_rule_with_its_kind() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "check.md").read_text(encoding="utf-8")
+    for name, (fault, _) in rules.RULES.items():
+        assert f"| `{name}` | {'fault' if fault else 'note'} |" in page
+
+
+# What has one right answer is mended.
+
+MENDED = {
+    "near-suffix": [],
+    "traditional": [],
+    "missing-core": [],
+    "missing-archival": [],
+    "mixed-newlines": [],
+    "reformatted-bullet": [],
+    "reformatted-brackets": [],
+    "duplicate": [],
+    "live-and-retired": [],
+    "missing-both": ["missing-heading", "missing-heading", "oryxos-drops"],  # nobody can know what belongs where
+    "doubled": ["doubled-heading", "oryxos-drops", "outside-section"],
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_fix_mends_what_has_one_right_answer(name: str, ops: Path, workspace: Workspace) -> None:
+    case = next(case for case in CASES if case["id"] == name)
+    ops.write_bytes(case["memory"].encode())
+    if "retired" in case:
+        retired_file(ops).write_text(case["retired"], encoding="utf-8")
+    words = set(re.findall(r"\w+", "\n".join(line for line in case["memory"].splitlines() if "#" not in line)))  # of the entries
+    checks.fix(_store(workspace), _found(workspace))
+    assert _names(_found(workspace)) == MENDED[name]
+    left = ops.read_text(encoding="utf-8") + (
+        retired_file(ops).read_text("utf-8") if retired_file(ops).exists() else ""
+    )
+    assert words - set(re.findall(r"\w+", left)) == set()
+    assert checks.fix(_store(workspace), _found(workspace)) == []
+
+
+def test_fix_leaves_a_clean_memory_byte_for_byte(ops: Path) -> None:
+    before = ops.read_bytes()
+    assert memory("check", "--fix") == Result(0, "", "")
+    assert ops.read_bytes() == before
+
+
+# Lines that were acknowledged and are gone.
+
+
+def _lines(ops: Path, *texts: str) -> list[str]:
+    return [memory("append", "-a", "ops", *AT, text).out for text in texts]
+
+
+def test_a_line_that_another_program_overwrote_is_named_and_restored(ops: Path) -> None:
+    before = ops.read_bytes()
+    (stored,) = _lines(ops, "OryxOS 把我覆盖了 overwritten")
+    ops.write_bytes(before)  # read, wait, write: an editor, or OryxOS itself
+    result = memory("check", "-a", "ops")
+    line = stored.rstrip("\n")
+    reference = Entry(line).id
+    assert (result.code, result.out) == (1, f".oryxos/agents/ops/MEMORY.md: lost-entry: {reference} {line}\n")
+    assert f"oryx memory restore -a ops {reference}" in result.err
+    assert memory("restore", "-a", "ops", reference).code == 0
+    assert ops.read_text(encoding="utf-8").count(stored) == 1
+    assert memory("check", "-a", "ops") == Result(0, "", "")
+    assert memory("restore", "-a", "ops", reference).code == 1  # it is there
+
+
+def test_a_lost_line_goes_back_to_its_place_by_time(ops: Path) -> None:
+    first, second, third = _lines(ops, "一", "二", "三")
+    ops.write_text(ops.read_text(encoding="utf-8").replace(second, ""), encoding="utf-8")
+    memory("restore", "-a", "ops", Entry(second.rstrip("\n")).id)
+    assert first in ops.read_text(encoding="utf-8")
+    assert ops.read_text(encoding="utf-8").index(second) > ops.read_text(encoding="utf-8").index(first)
+    assert third in ops.read_text(encoding="utf-8")
+
+
+def test_a_hand_deletion_is_named_until_it_is_accepted(ops: Path) -> None:
+    (stored,) = _lines(ops, "delete me 删掉我")
+    ops.write_text(ops.read_text(encoding="utf-8").replace(stored, ""), encoding="utf-8")
+    assert memory("check").code == memory("check").code == 1
+    accepted = memory("check", "--accept", "-a", "ops")
+    assert (accepted.code, accepted.out) == (0, "")
+    assert "settled 1 lost line" in accepted.err
+    assert memory("check") == Result(0, "", "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("forget",), ("edit", "新的 text"), ("move", "--scope", "core"), ("forget", "--purge")],
+    ids=lambda command: " ".join(command),
+)
+def test_what_our_own_commands_take_away_is_not_lost(command: tuple[str, ...], ops: Path) -> None:
+    (stored,) = _lines(ops, "abc 记忆")
+    name, *rest = command
+    assert memory(name, "-a", "ops", Entry(stored.rstrip("\n")).id, *rest).code == 0
+    assert memory("check") == Result(0, "", "")
+    assert memory("clean", "-a", "ops", "--purge-retired", "0m").code == 0
+    assert memory("check") == Result(0, "", "")
+
+
+def test_of_two_equal_lines_one_is_missed(ops: Path) -> None:
+    (stored, _) = _lines(ops, "twice", "twice")
+    ops.write_text(ops.read_text(encoding="utf-8").replace(stored, "", 1), encoding="utf-8")
+    assert "lost-entry" in memory("check").out
+    assert memory("check", "--accept").code == 0
+    assert memory("check") == Result(0, "", "")
+
+
+def test_a_typo_mended_by_hand_is_a_note(ops: Path) -> None:
+    (stored,) = _lines(ops, "deploy only on Tusday and Thursday 周二周四才部署")
+    ops.write_text(ops.read_text(encoding="utf-8").replace("Tusday", "Tuesday"), encoding="utf-8")
+    result = memory("check", "-q")
+    assert result.code == 0
+    assert result.out.startswith(".oryxos/agents/ops/MEMORY.md:7: note: edited-by-hand: ")
+    assert stored.rstrip("\n") in result.out
+
+
+def test_another_programs_line_of_the_same_second_is_no_excuse(ops: Path) -> None:
+    before = ops.read_bytes()
+    (stored,) = _lines(ops, "our own fact 我们的事实")
+    ops.write_bytes(before + b"- [2026-08-01 10:00:00] something else entirely\n")
+    result = memory("check", "-q")
+    assert (result.code, stored.rstrip("\n") in result.out) == (1, True)
+
+
+def test_without_its_journal_nothing_is_called_lost(ops: Path) -> None:
+    before = ops.read_bytes()
+    _lines(ops, "gone with the journal")
+    ops.write_bytes(before)
+    for path in (ops.parent.parent.parent / ".locks").glob("*.journal*"):
+        path.unlink()
+    assert memory("check") == Result(0, "", "")
+
+
+def test_a_memory_whose_folder_is_gone_is_named(ops: Path) -> None:
+    (stored,) = _lines(ops, "all of it")
+    ops.unlink()
+    ops.parent.rmdir()
+    result = memory("check", "-q")
+    assert (result.code, stored.rstrip("\n") in result.out) == (1, True)
+
+
+def test_a_purged_text_is_nowhere(ops: Path) -> None:
+    (stored,) = _lines(ops, "geheim-4711 机密")
+    assert memory("forget", "-a", "ops", "--purge", Entry(stored.rstrip("\n")).id).code == 0
+    root = ops.parent.parent.parent
+    for path in root.rglob("*"):
+        assert not path.is_file() or b"geheim-4711" not in path.read_bytes()
+
+
+def test_a_lost_credential_is_not_shown(ops: Path) -> None:
+    before = ops.read_bytes()
+    _lines(ops, "db password=Tr0ub4dor3xyz")
+    ops.write_bytes(before)
+    result = memory("check", "-q")
+    assert result.code == 1
+    assert "Tr0ub4dor3xyz" not in result.out + result.err
+
+
+# git.
+
+
+@pytest.fixture
+def repository(ops: Path) -> Path:
+    """The workspace of `ops` in a repository whose first commit has it."""
+    for words in (
+        ["init", "-q", "-b", "main"],
+        ["config", "user.name", "Test"],
+        ["config", "user.email", "test@example.org"],
+        ["add", "-A"],
+        ["commit", "-qm", "first"],
+    ):
+        _git(*words)
+    assert memory("init", "-q").code == 0
+    _git("add", "-A")
+    _git("commit", "-qm", "init")
+    return ops
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+BY_GIT = {
+    "branch switch": lambda: (_git("checkout", "-qb", "topic"), _git("commit", "-qam", "x"), _git("checkout", "-q", "main")),
+    "stash": lambda: _git("stash", "-q"),
+    "stash dropped": lambda: (_git("stash", "-q"), _git("stash", "drop", "-q")),
+    "reset --hard": lambda: _git("reset", "-q", "--hard"),
+    "reset a commit": lambda: (_git("commit", "-qam", "x"), _git("reset", "-q", "--hard", "HEAD~1")),
+    "revert": lambda: (_git("commit", "-qam", "x"), _git("revert", "--no-edit", "HEAD")),
+    "checkout --": lambda: _git("checkout", "--", "."),
+    "restore": lambda: _git("restore", "."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_GIT)
+def test_what_git_takes_away_is_a_note(name: str, repository: Path) -> None:
+    _lines(repository, "appended before 在此之前")
+    BY_GIT[name]()
+    result = memory("check", "-q")
+    if name != "stash dropped":  # a dropped stash is in no reflog, but git wrote the file
+        assert "moved-by-git" in result.out
+    assert (result.code, "lost-entry" in result.out) == (0, False)
+    _lines(repository, "appended after 在此之后")
+    result = memory("check", "-q")
+    assert (result.code, "lost-entry" in result.out) == (0, False)
+
+
+def test_in_a_repository_too_a_hand_deletion_is_a_fault(repository: Path) -> None:
+    (stored,) = _lines(repository, "not yet committed 还没提交")
+    repository.write_text(repository.read_text(encoding="utf-8").replace(stored, ""), encoding="utf-8")
+    assert "lost-entry" in memory("check", "-q").out
+    _lines(repository, "later")
+    assert "lost-entry" in memory("check", "-q").out
+
+
+def test_a_committed_line_that_the_files_lack_is_a_fault(repository: Path) -> None:
+    (stored,) = _lines(repository, "committed 提交了")
+    _git("commit", "-qam", "x")
+    repository.write_text(repository.read_text(encoding="utf-8").replace(stored, ""), encoding="utf-8")
+    assert "lost-entry" in memory("check", "-q").out
+
+
+def test_a_memory_that_git_ignores(repository: Path) -> None:
+    other = repository.parent.parent / "new" / "MEMORY.md"
+    assert memory("append", "-a", "new", "-q", "x").code == 0
+    Path(".gitignore").write_text("new/\n", encoding="utf-8")
+    assert memory("check", "-q", "-a", "ops").code == 0
+    result = memory("check", "-q")
+    assert (result.code, result.out.count("git-ignored")) == (1, 1)
+    assert str(other.relative_to(Path.cwd())) in result.out
+
+
+def test_tracked_state_is_named(repository: Path) -> None:
+    _lines(repository, "x")
+    _git("add", "-f", ".oryxos/.locks")
+    result = memory("check", "-q")
+    assert result.code == 1
+    assert {line.split(": ")[1] for line in result.out.splitlines()} == {"tracked-state"}
+
+
+def test_a_clone_without_the_merge_driver_is_told_and_mended(repository: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone here"
+    _git("clone", "-q", str(repository.parent.parent.parent.parent), str(clone))
+    result = memory("check", "--root", str(clone))
+    assert (result.code, result.out.split(": ")[1]) == (1, "merge-driver")
+    assert memory("check", "--root", str(clone), "--fix").code == 0
+    assert memory("check", "--root", str(clone)) == Result(0, "", "")
+
+
+# The command.
+
+
+def test_the_acceptance_examples(ops: Path) -> None:
+    ahead = datetime.now().replace(microsecond=0) + timedelta(hours=8)
+    with ops.open("a", encoding="utf-8") as file:
+        file.write(f"- [{ahead}] 八小时以后\n")
+    path = ".oryxos/agents/ops/MEMORY.md"
+    assert real([ORYX, "memory", "check", path], env=with_path(TZ="UTC")) == Result(0, "", "")
+    text = ops.read_text(encoding="utf-8").splitlines(keepends=True)
+    ops.write_text("".join([*text[:6], "<<<<<<< HEAD\n", *text[6:]]), encoding="utf-8")
+    result = memory("check", path)
+    assert (result.code, result.out) == (1, f"{path}:7: conflict-marker: <<<<<<< HEAD\n")
+
+
+def test_what_pre_commit_passes_is_checked_in_its_own_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from command import make_ops
+
+    one, two = make_ops(tmp_path / "one"), make_ops(tmp_path / "两个")
+    two.write_text("## 核心记忆\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names = [str(path.relative_to(tmp_path)) for path in (one, two, retired_file(one))]
+    result = memory("check", *names, ".oryxos".join(["one/", "/memory.toml"]))
+    assert (result.code, result.out) == (
+        1,
+        "两个/.oryxos/agents/ops/MEMORY.md: missing-heading: ## 归档记忆 is not there\n",
+    )
+
+
+def test_a_file_outside_of_any_workspace_is_rejected(ops: Path, tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("x", encoding="utf-8")
+    result = memory("check", "README.md")
+    assert (result.code, result.out) == (2, "")
+    assert "is in no .oryxos folder" in result.err
+
+
+def test_formats(ops: Path) -> None:
+    ops.write_text(ops.read_text(encoding="utf-8") + "* [2026-07-23 09:31:00] 50%, done\n", encoding="utf-8")
+    shown = "* [2026-07-23 09:31:00] for - [2026-07-23 09:31:00]"
+    github = memory("check", "--format", "github").out
+    assert github == f"::error file=.oryxos/agents/ops/MEMORY.md,line=7,title=reformatted::{shown}\n"
+    (found,) = json.loads(memory("check", "--json").out)
+    assert found == {
+        "path": ".oryxos/agents/ops/MEMORY.md", "line": 7, "rule": "reformatted", "severity": "fault",
+        "message": shown, "agent": "ops",
+    }  # fmt: skip
+    assert json.loads(memory("check", "--format", "json").out) == [found]
+
+
+def test_a_file_name_cannot_forge_an_annotation() -> None:
+    from oryx_memory.cli.checking import _github
+    from oryx_memory.rules import Problem
+
+    finding = Finding(None, Path("a:b,c\n::error::x%"), Problem("conflict-marker", 1, "x\n::warning::y %"))
+    assert _github(finding) == "::error file=a%3Ab%2Cc%0A::error%3A%3Ax%25,line=1,title=conflict-marker::x ::warning::y %25".replace("%0A::error%3A%3A", "%0A%3A%3Aerror%3A%3A")  # fmt: skip
+
+
+def test_ignored_rules_are_silent_and_unknown_ones_an_error(ops: Path) -> None:
+    ops.write_text(ops.read_text(encoding="utf-8") + "* [2026-07-23 09:31:00] x\n", encoding="utf-8")
+    toml = ops.parent.parent.parent / "memory.toml"
+    toml.write_text('[check]\nignore = ["reformatted"]\n', encoding="utf-8")
+    assert memory("check") == Result(0, "", "")
+    toml.write_text('[check]\nignore = ["reformated"]\n', encoding="utf-8")
+    result = memory("check")
+    assert result.code == 3
+    assert "no rule 'reformated'; did you mean reformatted?" in result.err
+
+
+def test_one_unreadable_memory_does_not_hide_the_others(ops: Path) -> None:
+    other = ops.parent.parent / "bad" / "MEMORY.md"
+    other.mkdir(parents=True)
+    ops.write_text("## 核心记忆\n", encoding="utf-8")
+    result = memory("check")
+    assert (result.code, result.out.count("missing-heading")) == (3, 1)
+    assert "is a folder" in result.err or "is not a regular file" in result.err
+
+
+def test_check_changes_nothing(repository: Path) -> None:
+    _lines(repository, "x")
+
+    def state() -> dict[str, tuple[bytes, int]]:
+        return {
+            str(path): (path.read_bytes(), os.stat(path).st_mtime_ns)
+            for path in Path.cwd().rglob("*")
+            if path.is_file()
+        }
+
+    before = state()
+    memory("check")
+    assert state() == before
