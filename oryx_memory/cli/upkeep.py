@@ -1,18 +1,25 @@
-"""Commands for upkeep, from cron or by hand: clean, stats."""
+"""Commands for upkeep, from cron or by hand: clean, stats.
+
+A clean-up of all agents goes on when one of them fails, and each one that it changed is told with the command that
+undoes it: whoever reads the mail of cron has nothing but that line.
+"""
 
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
-from oryx_memory.cli.options import Here, for_agent, memory_command, title
-from oryx_memory.cli.output import bar, entries_text, sparkline, table
+from oryx_memory.cli.options import Here, memory_command, title
+from oryx_memory.cli.output import bar, entries_text, flush, one_visible_line, sparkline, table
+from oryx_memory.cli.undo import undo_command
 from oryx_memory.entry import as_record
-from oryx_memory.errors import OryxMemoryError
-from oryx_memory.retention import Policy, TooMuch, parse_span
-from oryx_memory.stores import CleanReport, LongTermMemoryStore
+from oryx_memory.errors import LockTimeout, OryxMemoryError, Refused, RejectedInput
+from oryx_memory.files import Lock
+from oryx_memory.retention import TooMuch, parse_span
+from oryx_memory.stores import CleanReport, zone_of
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -38,77 +45,154 @@ def clean(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be retired, change nothing.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Retire more than [clean] max_share of the entries.")] = False,
     all_agents: Annotated[bool, typer.Option("--all-agents", help="Every agent and the global memory.")] = False,
+    log_json: Annotated[bool, typer.Option("--log-json", help="One JSON object a line for each agent.")] = False,
 ) -> None:
-    """Retire archival entries by rule: exact duplicates, and what [clean] or the options say.
+    """Retire archival entries by rule: exact duplicates, and what [clean], AGENT.md or the options say.
 
     \b
     Only timed archival entries are touched. Prints the retired lines; a whole run can be undone.
       oryx memory clean -a ops --older-than 90d --dry-run
     """
-    policy = here.settings.policy()
+    if log_json and here.out.json:
+        raise RejectedInput("--log-json and --json exclude each other")
     given: dict[str, Any] = {
-        "older_than": parse_span(older_than) if older_than else None,
+        "older_than": None if older_than is None else parse_span(older_than),
         "keep_chars": keep_chars,
         "keep_entries": keep_entries,
         "dedupe": False if no_dedupe else None,
-        "purge_retired": parse_span(purge_retired) if purge_retired else None,
+        "purge_retired": None if purge_retired is None else parse_span(purge_retired),
         "force": force or None,
     }
-    policy = replace(policy, **{name: value for name, value in given.items() if value is not None})
-    reports: list[dict[str, Any]] = []
-    worst = 0
-    for agent in here.names(all_agents):
-        try:
-            reports.append(_clean_one(here, here.store(agent), policy, dry_run))
-        except OryxMemoryError as error:
-            if not all_agents:
-                raise
-            here.out.warn(f"oryx: {title(agent)} skipped: {error}")
-            worst = max(worst, error.exit_code)
-    if here.out.json:
-        here.out.object(reports if all_agents else reports[0])
+    flags = {name: value for name, value in given.items() if value is not None}
+    here.settings.policy()  # a mistake in the settings is everybody's, and said once
+    with ExitStack() as held:
+        if all_agents and not dry_run and not _only_one(here, held):
+            return
+        worst = _clean_each(here, flags, dry_run=dry_run, all_agents=all_agents, log_json=log_json)
     if worst:
         raise typer.Exit(worst)
 
 
-def _clean_one(here: Here, store: LongTermMemoryStore, policy: Policy, dry_run: bool) -> dict[str, Any]:
+def _clean_each(here: Here, flags: dict[str, Any], *, dry_run: bool, all_agents: bool, log_json: bool) -> int:
+    """Clean one memory or all and tell what each gave; returns the highest exit code of those that failed.
+
+    Raises what a single memory raises.
+    """
+    reports: list[dict[str, Any]] = []
+    worst = 0
+    for agent in here.names(all_agents):
+        try:
+            report = _clean_one(here, agent, flags, dry_run)
+        except OryxMemoryError as error:
+            if log_json:
+                here.out.object(_logged(here, agent, dry_run, error))
+            elif isinstance(error, TooMuch) and dry_run and not here.out.quiet and not here.out.json:
+                here.out.entries([item.copy.entry for item in error.change.retire], agent)
+            if not all_agents:
+                raise
+            here.out.warn(f"oryx: {title(agent)} skipped: {error}")
+            worst = max(worst, error.exit_code)
+            continue
+        if log_json:
+            here.out.object(_logged(here, report.agent, dry_run, report))
+        elif here.out.json:
+            reports.append(_as_object(report))
+        else:
+            _show(here, report)
+        flush()  # a run that is killed later has told how to undo what it did
+    if here.out.json:
+        here.out.object(reports if all_agents else reports[0])
+    return worst
+
+
+def _only_one(here: Here, held: ExitStack) -> bool:
+    """Hold the lock of clean-ups of all agents; False, and a line that says so, while another one has it."""
     try:
-        report = store.clean(policy, dry_run=dry_run)
-    except TooMuch as refusal:
-        if dry_run and not here.out.quiet and not here.out.json:
-            here.out.entries([item.copy.entry for item in refusal.change.retire], store.agent)
-        raise
+        held.enter_context(Lock(here.workspace.clean_lock_file, (), timeout=0))
+    except LockTimeout:
+        here.out.warn(f"oryx: another clean --all-agents is at work in {here.workspace.root}; this one did nothing")
+        return False
+    return True
+
+
+def _clean_one(here: Here, agent: str | None, flags: dict[str, Any], dry_run: bool) -> CleanReport:
+    """Clean one memory by its own policy: flags over AGENT.md over settings. Raises OryxMemoryError."""
+    store = here.store(agent)
+    page = here.workspace.agent_page(store.agent) if store.agent else None
+    policy = here.settings.policy(here.workspace.front_matter(store.agent), page)
+    return store.clean(replace(policy, **flags), dry_run=dry_run)
+
+
+def _show(here: Here, report: CleanReport) -> None:
+    """The retired lines and a summary; with --quiet one line, if there is anything to tell."""
     change = report.change
-    changed = bool(change.retire or change.purge)
-    if not here.out.json and not here.out.quiet:
-        here.out.entries([item.copy.entry for item in change.retire], store.agent)
-    if here.out.quiet and changed:
-        here.out.data(_summary(report))
-    elif not here.out.json:
-        here.out.talk(_summary(report))
+    if not here.out.quiet:
+        here.out.entries([item.copy.entry for item in change.retire], report.agent)
+        here.out.talk(_summary(here, report))
+    elif change.retire or change.purge:
+        here.out.data(_summary(here, report))
+
+
+def _as_object(report: CleanReport) -> dict[str, Any]:
+    change = report.change
     return {
-        "agent": store.agent,
-        "dry_run": dry_run,
+        "agent": report.agent,
+        "dry_run": report.dry_run,
         "before": report.before,
-        "retired": [{**as_record(item.copy.entry, store.agent), "reason": item.reason} for item in change.retire],
+        "retired": [{**as_record(item.copy.entry, report.agent), "reason": item.reason} for item in change.retire],
         "destroyed": len(change.purge),
         "run": change.run or None,
     }
 
 
-def _summary(report: CleanReport) -> str:
-    change, agent = report.change, report.agent
+def _logged(here: Here, agent: str | None, dry_run: bool, outcome: CleanReport | OryxMemoryError) -> dict[str, Any]:
+    """What a log keeps of one agent's clean-up; always the same names."""
+    zone = zone_of(here.settings["time.zone"])
+    record: dict[str, Any] = {
+        "time": datetime.now(zone).astimezone(zone).isoformat(timespec="seconds"),
+        "agent": agent,
+        "result": "unchanged",
+        "dry_run": dry_run,
+        "before": None,
+        "retired": {},
+        "destroyed": 0,
+        "run": None,
+        "undo": None,
+        "error": None,
+        "exit_code": 0,
+    }
+    if isinstance(outcome, OryxMemoryError):
+        result = "refused" if isinstance(outcome, Refused) else "skipped"
+        return record | {"result": result, "error": str(outcome), "exit_code": outcome.exit_code}
+    change = outcome.change
+    if change.retire or change.purge:
+        record["result"] = "changed"
+    if change.retire and not dry_run:
+        record["undo"] = undo_command(here, agent, change.run)
+    return record | {
+        "before": outcome.before,
+        "retired": _by_reason(outcome),
+        "destroyed": len(change.purge),
+        "run": change.run or None,
+    }
+
+
+def _by_reason(report: CleanReport) -> dict[str, int]:
+    return dict(Counter(item.reason for item in report.change.retire))
+
+
+def _summary(here: Here, report: CleanReport) -> str:
+    change, name = report.change, one_visible_line(title(report.agent))
     would = "would retire" if report.dry_run else "retired"
     if not change.retire and not change.purge:
-        return f"{title(agent)}: nothing to retire of {entries_text(report.before, 'archival')}"
-    reasons = Counter(item.reason for item in change.retire)
-    listed = ", ".join(f"{number:,} {reason}" for reason, number in reasons.items())
-    text = f"{title(agent)}: {would} {len(change.retire):,} of {entries_text(report.before, 'archival')}"
+        return f"{name}: nothing to retire of {entries_text(report.before, 'archival')}"
+    listed = ", ".join(f"{number:,} {reason}" for reason, number in _by_reason(report).items())
+    text = f"{name}: {would} {len(change.retire):,} of {entries_text(report.before, 'archival')}"
     text += f" ({listed})" if listed else ""
     if change.purge:
         text += f", {'would destroy' if report.dry_run else 'destroyed'} {len(change.purge):,} retired"
     if change.retire and not report.dry_run:
-        text += f"; undo: oryx memory restore{for_agent(agent)} --run {change.run}"
+        text += f"; undo: {undo_command(here, report.agent, change.run)}"
     return text
 
 
