@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from difflib import SequenceMatcher, get_close_matches
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
 from oryx_memory import files, git
+from oryx_memory.diffing import similarity
 from oryx_memory.document import BOM, MemoryDocument
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import GitProblem, OryxMemoryWarning, RejectedInput, SettingsError
@@ -39,7 +40,7 @@ from oryx_memory.rules import (
 from oryx_memory.stores.markdown import MarkdownStore
 from oryx_memory.workspace import FOLDER, MEMORY, Workspace
 
-ALIKE = 0.75  # of two contents with one time, from which on one is the other with a typo mended (difflib's ratio)
+ALIKE = 0.75  # of two contents with one time, from which on one is the other with a typo mended
 DRIVER = "oryx-memory"
 _NOT_FOR_GIT = ("memory-state.db", "memory-index.db", ".locks/", ".oryx-tmp", ".found-")
 
@@ -175,8 +176,7 @@ class _Evidence:
     def _edited(self, gone: Entry) -> tuple[int, Entry] | None:
         content = gone.content.partition("\n")[0]
         for number, entry in self._strangers.get(_time_of(gone), []):
-            alike = SequenceMatcher(None, content, entry.content, autojunk=False).ratio
-            if number not in self.taken and alike() >= ALIKE:
+            if number not in self.taken and similarity(content, entry.content) >= ALIKE:
                 self.taken.add(number)
                 return number, entry
         return None

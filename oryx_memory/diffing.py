@@ -102,6 +102,19 @@ def changed_words(old: str, new: str) -> list[tuple[str, str]]:
     return [pair for pair in pairs if pair != ("", "")]
 
 
+def similarity(one: str, other: str) -> float:
+    """The share of pairs of neighbouring characters that two texts have in common, 0 to 1 (Dice 1945)."""
+    return _share(_features(one), _features(other))
+
+
+def _features(text: str) -> set[tuple[str, str]]:
+    return {*pairwise(f"\n{text}\n")}
+
+
+def _share(one: set[tuple[str, str]], other: set[tuple[str, str]]) -> float:
+    return 2 * len(one & other) / (len(one) + len(other))
+
+
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
     """How many words two texts have in common from the start."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
@@ -190,10 +203,9 @@ def _scores(group: list[_Candidate], least: float) -> Iterator[tuple[float, int,
     """The similarity of those old and new texts of a group that may be one entry: the share of character pairs."""
     if len({side.new for side in group}) < 2:
         return
-    features = {side: {*pairwise(f"\n{side.content}\n")} for side in group}
+    features = {side: _features(side.content) for side in group}
     for old, new in _neighbours(group):
-        common = len(features[old] & features[new])
-        score = 2 * common / (len(features[old]) + len(features[new]))
+        score = _share(features[old], features[new])
         if score >= least:
             yield score, old.number, new.number
 

@@ -8,7 +8,7 @@ repository cannot send memories anywhere. Reading settings writes nothing.
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -40,6 +40,12 @@ def _number(least: int) -> Callable[[Any], int]:
         return value
 
     return check
+
+
+def _names(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+        raise ValueError(f"must be a list of texts, not {_kind(value)}")
+    return value
 
 
 def _share(value: Any) -> float:
@@ -82,6 +88,7 @@ def _kind(value: Any) -> str:
         float: "a number",
         list: "a list",
         dict: "a table",
+        type(None): "nothing",
     }
     return names.get(type(value), type(value).__name__)
 
@@ -95,13 +102,16 @@ _KEYS: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "archival.max_chars": (4000, _number(1)),
     "core.max_chars": (8000, _number(1)),
     "recall.mode": ("keyword", _text("keyword", "ranked")),
+    "check.ignore": ([], _names),
     "clean.older_than": (None, _span),
     "clean.keep_chars": (None, _number(0)),
     "clean.keep_entries": (None, _number(0)),
     "clean.dedupe": (True, _flag),
     "clean.purge_retired": (None, _span),
     "clean.max_share": (0.5, _share),
+    "guard.secrets": ("warn", _text("warn", "refuse", "off")),
 }
+_CLEAN = [key for key in _KEYS if key.startswith("clean.")]
 _ENVIRONMENT = {"backend": "ORYX_MEMORY_BACKEND"}
 _PLACEHOLDER = re.compile(r"\$\{([^${}:]+)(?::([^${}]*))?\}")
 _ORYXOS = {"backend": "memory.backend", "sqlite.path": "spring.datasource.url"}  # in its application.yml
@@ -117,9 +127,13 @@ class Settings:
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
 
-    def policy(self) -> Policy:
-        """The clean-up policy of `[clean]`."""
-        return Policy(**{key.removeprefix("clean."): self.values[key] for key in _KEYS if key.startswith("clean.")})
+    def policy(self, front_matter: Mapping[str, Any] | None = None, page: Path | None = None) -> Policy:
+        """The clean-up policy of `[clean]`, over which goes `memory: clean:` in the front matter of an agent's `page`.
+
+        Raises SettingsError, which names the page and the key.
+        """
+        values = {**self.values, **_own_clean(front_matter or {}, page)}
+        return Policy(**{key.removeprefix("clean."): values[key] for key in _CLEAN})
 
 
 def load(root: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:
@@ -277,12 +291,38 @@ def _flatten(table: dict[str, Any], path: Path, root: Path | None) -> dict[str, 
     return flat | local
 
 
+def _own_clean(front_matter: Mapping[str, Any], page: Path | None) -> dict[str, Any]:
+    """Checked values by the keys of `[clean]`. A table with nothing in it says nothing, as in TOML."""
+    tables = _table(front_matter, "memory", "memory", page)
+    for name in tables:
+        if name != "clean":
+            raise _unknown(f"memory.{name}", ["memory.clean"], page)
+    values: dict[str, Any] = {}
+    for name, value in _table(tables, "clean", "memory.clean", page).items():
+        key, shown = f"clean.{name}", f"memory.clean.{name}"
+        if key not in _KEYS:
+            raise _unknown(shown, [f"memory.{known}" for known in _CLEAN], page)
+        values[key] = _checked(key, value, page, shown)
+    return values
+
+
+def _table(outer: Mapping[str, Any], name: str, shown: str, page: Path | None) -> dict[Any, Any]:
+    table = outer.get(name)
+    if not isinstance(table, dict | None):
+        raise SettingsError(f"{shown} must be a table, not {_kind(table)}", page)
+    return table or {}
+
+
+def _unknown(key: str, known: Iterable[str], path: Path | None) -> SettingsError:
+    from difflib import get_close_matches
+
+    near = get_close_matches(key, list(known), 1, 0.5)
+    return SettingsError(f"unknown setting {key}" + (f"; did you mean {near[0]}?" if near else ""), path)
+
+
 def _checked(key: str, value: Any, path: Path | None, shown: str = "") -> Any:
     if key not in _KEYS:
-        from difflib import get_close_matches
-
-        near = get_close_matches(key, _KEYS, 1, 0.5)
-        raise SettingsError(f"unknown setting {key}" + (f"; did you mean {near[0]}?" if near else ""), path)
+        raise _unknown(key, _KEYS, path)
     try:
         return _KEYS[key][1](value)
     except RejectedInput as error:

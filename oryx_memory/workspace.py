@@ -5,12 +5,14 @@ Reading never makes anything; `create_agent` and `initialise` do, and overwrite 
 
 import os
 import re
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from oryx_memory.errors import FileProblem, NoWorkspace, OryxMemoryWarning, UnsafeName
-from oryx_memory.files import adopt, make_folder
+from oryx_memory.errors import FileProblem, NoWorkspace, OryxMemoryError, OryxMemoryWarning, SettingsError, UnsafeName
+from oryx_memory.files import adopt, make_folder, read
 
 FOLDER = ".oryxos"
 MEMORY = "MEMORY.md"
@@ -18,7 +20,11 @@ _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 _FOLDERS = ("agents", "skills", "knowledge", "output", "memory", "sessions", "logs")  # as OryxOS's own init
 _PAGES = ("AGENTS.md", "SOUL.md", "USER.md")
 _IGNORED = ("memory-state.db*", "memory-index.db*", ".locks/", "*.oryx-tmp", "*.found-*")
-_ATTRIBUTES = ("MEMORY.md -text", "MEMORY.retired.md -text")  # git must not change line ends
+_ATTRIBUTES = (  # git must not change line ends, and merges entry by entry where init put the driver
+    "MEMORY.md merge=oryx-memory -text",
+    "MEMORY.retired.md merge=oryx-memory -text",
+)
+_OLD_ATTRIBUTES = ("MEMORY.md -text", "MEMORY.retired.md -text")  # as version 0.1 wrote them
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,11 @@ class Workspace:
             name = sha256(name.encode()).hexdigest()
         return self.root / ".locks" / f"{name}.lock"
 
+    @property
+    def clean_lock_file(self) -> Path:
+        """The lock of a clean-up of all agents, of which there is one at a time."""
+        return self.root / ".locks" / "clean.lock"
+
     def agents(self) -> list[str]:
         """Names of the agents that have a folder, sorted."""
         try:
@@ -87,24 +98,79 @@ class Workspace:
         except OSError as error:
             raise FileProblem(folder, f"cannot be made: {str(error.strerror).lower()}") from error
 
+    def agent_page(self, agent: str) -> Path:
+        """AGENT.md of an agent, which a person writes; it may be absent."""
+        return self.agents_dir / agent / "AGENT.md"
+
+    def front_matter(self, agent: str | None) -> dict[str, Any]:
+        """The front matter of AGENT.md; empty where there is none, for the global memory, and for a name without a
+        folder. Raises FileProblem, and SettingsError for one that cannot be understood.
+        """
+        if agent is None or not _SAFE.fullmatch(agent):
+            return {}
+        path = self.agent_page(agent)
+        data = read(path)
+        if data is None and path.is_symlink():
+            raise FileProblem(path, "is a link to nothing")
+        return _front_matter(path, data) if data else {}
+
     def agent_title(self, agent: str) -> str:
         """`description` or `name` in the front matter of AGENT.md, on one line; empty where there is none."""
-        path = self.agents_dir / agent / "AGENT.md"
-        if not _SAFE.fullmatch(agent) or not path.is_file():
-            return ""
-        import frontmatter  # yaml: only where a person asks for the agents
-
         try:
-            meta = frontmatter.load(str(path)).metadata
-        except Exception as error:  # whatever a hand-written YAML block makes the parser raise
+            meta = self.front_matter(agent)
+        except OryxMemoryError as error:
             import warnings
 
-            warnings.warn(
-                OryxMemoryWarning(f"{path}: front matter cannot be read: {str(error).splitlines()[0]}"), stacklevel=2
-            )
+            warnings.warn(OryxMemoryWarning(str(error)), stacklevel=2)
             return ""
         title = meta.get("description") or meta.get("name") or ""
         return " ".join(str(title).split())
+
+
+def _front_matter(path: Path, data: bytes) -> dict[str, Any]:
+    """The table between the two `---` lines that a page begins with; empty where it begins with something else."""
+    if data.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise SettingsError("is UTF-16, in which front matter is not looked for; save it as UTF-8", path)
+    text = data.decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n").replace("\r", "\n")
+    page = text.lstrip()
+    if not page.startswith("---"):
+        return {}
+    from frontmatter.default_handlers import YAMLHandler  # yaml: only where a page has front matter
+
+    handler = YAMLHandler()
+    opening, parts = handler.FM_BOUNDARY.match(page), handler.FM_BOUNDARY.split(page, 2)
+    if opening is None or len(parts) < 3:
+        raise SettingsError("front matter stands between two lines ---, and one of them is missing", path)
+    lines_before = text[: len(text) - len(page) + opening.end()].count("\n")  # so that errors name lines of the file
+    try:
+        parts[1].encode()
+        table = handler.load("\n" * lines_before + parts[1], Loader=_strict_loader())
+    except UnicodeEncodeError as error:
+        raise SettingsError("front matter is not valid UTF-8", path) from error
+    except Exception as error:  # whatever a hand-written YAML block makes the parser raise
+        reason = str(getattr(error, "problem", None) or error or type(error).__name__).split("\n")[0]
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise SettingsError(f"front matter cannot be read: {reason}{where}", path) from error
+    if not isinstance(table, dict | None):
+        raise SettingsError("front matter is not a table of `name: value` lines", path)
+    return table or {}
+
+
+def _strict_loader() -> type:
+    """YAML's safe loader, but of two equal keys it would take the last, and this one refuses the second."""
+    import yaml
+
+    class _Strict(yaml.SafeLoader):
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value} stands there twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+            return super().construct_mapping(node, deep)
+
+    return _Strict
 
 
 def discover(start: Path | None = None) -> Workspace:
@@ -186,6 +252,18 @@ def initialise(folder: Path) -> Iterator[Path]:
         raise FileProblem(error.filename or root, f"cannot be made: {str(error.strerror).lower()}") from error
 
 
+def remove_git_lines(root: Path) -> Iterator[Path]:
+    """Take the lines that `initialise` put into the git files of the workspace folder `root` out again; a file without
+    any other goes too. Gives what was changed, in order. Raises FileProblem.
+    """
+    for name, lines in ((".gitignore", _IGNORED), (".gitattributes", (*_ATTRIBUTES, *_OLD_ATTRIBUTES))):
+        try:
+            if _remove_lines(root / name, lines):
+                yield root / name
+        except OSError as error:
+            raise FileProblem(root / name, f"cannot be changed: {str(error.strerror).lower()}") from error
+
+
 def _write_new(path: Path, text: str) -> bool:
     try:
         with open(path, "x", encoding="utf-8") as file:
@@ -209,6 +287,22 @@ def _add_lines(path: Path, lines: tuple[str, ...]) -> bool:
         if not present:
             adopt(file.fileno(), path.parent)
         file.write(gap + "".join(f"{line}\n" for line in missing))
+    return True
+
+
+def _remove_lines(path: Path, lines: tuple[str, ...]) -> bool:
+    try:
+        present = path.read_bytes()
+    except FileNotFoundError:
+        return False
+    ours = {line.encode() for line in lines}
+    left = b"".join(line for line in present.splitlines(keepends=True) if line.rstrip(b"\r\n") not in ours)
+    if left == present:
+        return False
+    if left:
+        path.write_bytes(left)
+    else:
+        path.unlink()
     return True
 
 

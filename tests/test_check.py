@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import AT, ORYX, Result, memory, real, retired_file, with_path
+import yaml
+from command import AT, ORYX, SCRIPTS, Result, memory, real, retired_file, with_path
 
 from oryx_memory import checks, rules
 from oryx_memory.checks import Finding
@@ -18,10 +19,9 @@ from oryx_memory.entry import Entry
 from oryx_memory.stores.markdown import MarkdownStore
 from oryx_memory.workspace import Workspace
 
+TOP = Path(__file__).parent.parent
 NOW = datetime(2026, 8, 1, 2)
-CASES: list[dict[str, Any]] = json.loads(
-    (Path(__file__).parent.parent / "fixtures" / "check" / "cases.json").read_text(encoding="utf-8")
-)
+CASES: list[dict[str, Any]] = json.loads((TOP / "fixtures" / "check" / "cases.json").read_text(encoding="utf-8"))
 BY_GIT_OR_JOURNAL = {"lost-entry", "edited-by-hand", "moved-by-git", "git-ignored", "tracked-state", "merge-driver"}
 
 
@@ -56,7 +56,7 @@ def test_every_rule_about_bytes_has_a_planted_fault() -> None:
 
 
 def test_the_documentation_names_every_rule_with_its_kind() -> None:
-    page = (Path(__file__).parent.parent / "docs" / "check.md").read_text(encoding="utf-8")
+    page = (TOP / "docs" / "check.md").read_text(encoding="utf-8")
     for name, (fault, _) in rules.RULES.items():
         assert f"| `{name}` | {'fault' if fault else 'note'} |" in page
 
@@ -84,7 +84,9 @@ def test_fix_mends_what_has_one_right_answer(name: str, ops: Path, workspace: Wo
     ops.write_bytes(case["memory"].encode())
     if "retired" in case:
         retired_file(ops).write_text(case["retired"], encoding="utf-8")
-    words = set(re.findall(r"\w+", "\n".join(line for line in case["memory"].splitlines() if "#" not in line)))  # of the entries
+    words = set(
+        re.findall(r"\w+", "\n".join(line for line in case["memory"].splitlines() if "#" not in line))
+    )  # of the entries
     checks.fix(_store(workspace), _found(workspace))
     assert _names(_found(workspace)) == MENDED[name]
     left = ops.read_text(encoding="utf-8") + (
@@ -399,3 +401,20 @@ def test_check_changes_nothing(repository: Path) -> None:
     before = state()
     memory("check")
     assert state() == before
+
+
+def test_the_hook_in_a_real_pre_commit(repository: Path) -> None:
+    (hook,) = yaml.safe_load((TOP / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    hook |= {"language": "system"}  # what it would install is what runs here
+    config = {"repos": [{"repo": "local", "hooks": [hook]}]}
+    Path(".pre-commit-config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    Path("README.md").write_text("<<<<<<< HEAD\n", encoding="utf-8")
+    _git("add", "-A")
+    words = [str(SCRIPTS / "pre-commit"), "run"]
+    env = with_path(PRE_COMMIT_HOME=str(Path.cwd() / "cache"))
+    assert real(words, env=env).code == 0
+    with repository.open("a", encoding="utf-8") as file:
+        file.write("* [2026-07-23 09:31:00] 星号\n")
+    _git("add", "-A", ".oryxos")
+    result = real(words, env=env)
+    assert (result.code, ".oryxos/agents/ops/MEMORY.md:7: reformatted: " in result.out) == (1, True)

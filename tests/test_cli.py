@@ -886,7 +886,8 @@ def test_json_means_json(command: str, ops: Path) -> None:
 
 
 COMMANDS = ("init", "append", "load", "recall", "list", "show", "edit", "move", "forget", "restore", "export")
-COMMANDS += ("import", "migrate-backend", "clean", "stats", "agents", "path", "config", "config show", "completion")
+COMMANDS += ("import", "migrate-backend", "clean", "stats", "diff", "check")
+COMMANDS += ("agents", "path", "config", "config show", "completion")
 
 
 def help_of(command: str) -> str:

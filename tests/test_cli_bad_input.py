@@ -702,11 +702,12 @@ def test_eio_at_any_fsync_of_a_rewrite(command: tuple[str, ...], count: int, ops
     assert text(ops).endswith(f"{STAMP} 后来\n")
 
 
-@pytest.mark.parametrize("name", ["write", "pread", "ftruncate", "pwrite"])
-def test_eio_elsewhere(name: str, ops: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "count"), [("write", 2), ("pread", 1), ("ftruncate", 1), ("pwrite", 1)])
+def test_eio_elsewhere(name: str, count: int, ops: Path, tmp_path: Path) -> None:
+    """The first write of an append is a mark in the journal, which may fail."""
     for command in (("append", "-a", "ops", *AT, "x"), ("forget", "-a", "ops", "43d8")):
         ops.write_text(OPS, encoding="utf-8")
-        result = real(after(_FAIL.format(name=name, count=1), "memory", *command), cwd=tmp_path)
+        result = real(after(_FAIL.format(name=name, count=count), "memory", *command), cwd=tmp_path)
         if result.code:
             refused(result, 3, "input/output error")
             assert text(ops) == OPS

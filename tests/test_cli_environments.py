@@ -315,7 +315,7 @@ def test_closed_streams_never_end_in_a_file(closed: str, ops: Path, tmp_path: Pa
     for command in (["load", "-a", "ops"], ["--help"], ["completion", "bash"]):
         result = redirected(command, closed, tmp_path)
         assert result.code in (0, 3)
-    lock = next((tmp_path / ".oryxos" / ".locks").iterdir())
+    (lock,) = (tmp_path / ".oryxos" / ".locks").glob("*.lock")
     assert lock.read_bytes() == b""
 
 

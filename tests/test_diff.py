@@ -235,12 +235,12 @@ def test_user_is_the_global_memory_of_the_home_directory_alone(tmp_path: Path) -
 
 
 def test_a_linked_memory_is_followed_inside_the_workspace(repository: Path, tmp_path: Path) -> None:
-    shared = tmp_path / ".oryxos" / "shared"
+    shared = tmp_path / ".oryxos" / "common"
     shared.mkdir()
     for path in (repository, retired_file(repository)):
         path.touch()
         path.rename(shared / path.name)
-    repository.symlink_to("../../shared/MEMORY.md")
+    repository.symlink_to("../../common/MEMORY.md")
     (tmp_path / ".oryxos" / "agents" / "twin").symlink_to("ops")
     save(tmp_path)
     assert memory("diff", "-q") == (0, "", "")

@@ -15,6 +15,7 @@ from oryx_memory.workspace import initialise
 TOP = Path(__file__).parent.parent
 PAGES = [*TOP.glob("*.md"), *(TOP / "docs").glob("*.md")]
 READMES = [TOP / "README.md", TOP / "README.zh.md"]
+AUTHOR = {f"GIT_{who}_{what}": "x@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 CHANGING = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|\d{8}T\d{6}-\d+|\b[0-9a-f]{12}\b")
 
 
@@ -43,7 +44,7 @@ def test_readme_console_examples(page: Path, tmp_path: Path) -> None:
     assert len(steps) > 15
     for command, shown in steps:
         done = subprocess.run(
-            ["bash", "-c", command], cwd=tmp_path, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL,
+            ["bash", "-c", command], cwd=tmp_path, env={**os.environ, **AUTHOR, "PATH": path}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
         )  # fmt: skip
         assert _masked(done.stdout.decode(), tmp_path) == _masked(shown, tmp_path), command

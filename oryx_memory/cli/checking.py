@@ -2,27 +2,20 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 
 import typer
 
 from oryx_memory import checks, settings, stores
 from oryx_memory.checks import Finding
-from oryx_memory.cli.options import Here, for_agent, title
+from oryx_memory.cli import hints
+from oryx_memory.cli.options import Here, title
 from oryx_memory.cli.output import one_visible_line
+from oryx_memory.cli.review import Format
 from oryx_memory.errors import OryxMemoryError, RejectedInput
 from oryx_memory.settings import Settings
 from oryx_memory.stores.markdown import MarkdownStore
 from oryx_memory.workspace import Workspace
-
-
-class Format(StrEnum):
-    """Ways to print what was found."""
-
-    TEXT = "text"
-    JSON = "json"
-    GITHUB = "github"
 
 
 def run(here: Here, paths: Sequence[Path], *, fix: bool, accept: bool, format: Format) -> None:
@@ -148,6 +141,6 @@ def _tell_of_losses(here: Here, found: list[Finding]) -> None:
     for agent, finding in lost.items():
         reference = finding.problem.message.split(" ")[0]
         here.out.talk(
-            f"{title(agent)}: oryx memory restore{for_agent(agent)} {reference} brings it back, "
-            f"oryx memory check --accept{for_agent(agent)} settles what shall be gone"
+            f"{title(agent)}: {hints.command(here, agent, 'restore', reference)} brings it back, "
+            f"{hints.command(here, agent, 'check', '--accept')} settles what shall be gone"
         )

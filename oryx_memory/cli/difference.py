@@ -67,7 +67,7 @@ def _agents(here: Here, before: Tree, after: Tree | None) -> list[str | None]:
     """The agent that was named, or the global memory and every agent that either side has."""
     known = {*_names(before), *(_names(after) if after else here.workspace.agents())}
     if here.agent is None:
-        return [None] if here._user else [None, *sorted(known)]
+        return [None] if here.user else [None, *sorted(known)]
     agent = here.store(create=True).agent
     if agent not in known:
         here.store()  # raises NoAgent, unless there is a folder

@@ -46,14 +46,14 @@ class Here:
         self.agent = None if user else agent if agent is not None else os.environ.get("ORYX_AGENT") or None
         self.given_root = root
         self.given_agent = agent
-        self._user = user
+        self.user = user
         self.given_backend = backend
         self.lock_timeout = lock_timeout
 
     @functools.cached_property
     def workspace(self) -> Workspace:
         """The workspace that was named, or the nearest one."""
-        if self._user:
+        if self.user:
             home = os.path.expanduser("~")
             if not os.path.isabs(home):
                 raise NoWorkspace("--user needs a home directory, and there is none")
@@ -127,11 +127,6 @@ class Here:
 def title(agent: str | None) -> str:
     """An agent as messages name it."""
     return agent or "the global memory"
-
-
-def for_agent(agent: str | None) -> str:
-    """The option that names an agent in a command to type."""
-    return f" -a {agent}" if agent else ""
 
 
 def one_text(words: list[str] | None, what: str) -> str | None:

@@ -2,16 +2,17 @@
 
 import os
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from oryx_memory import stores, workspace
+from oryx_memory import git, stores, workspace
 from oryx_memory.cli.options import Here, memory_command, title
-from oryx_memory.cli.output import table
-from oryx_memory.errors import NoWorkspace, OryxMemoryError
+from oryx_memory.cli.output import Output, table
+from oryx_memory.errors import GitProblem, NoWorkspace, OryxMemoryError
 from oryx_memory.settings import application_file
 
 app = typer.Typer(rich_markup_mode=None)
@@ -64,10 +65,16 @@ def _counts(here: Here, agents: list[str | None]) -> list[tuple[str, ...]]:
 
 
 @memory_command(app)
-def init(here: Here) -> None:
+def init(
+    here: Here,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Take the merge driver and our lines in .gitignore and .gitattributes out.")
+    ] = False,
+) -> None:
     """Make a workspace in the current folder, or in --root; overwrites nothing, adds what is missing.
 
     \b
+    In a git repository it puts the merge driver for memories into the repository's configuration.
       oryx memory init
     """
     given = here.given_root
@@ -75,17 +82,50 @@ def init(here: Here) -> None:
         folder = Path(os.path.abspath(given)) if given else Path(os.getcwd())
     except OSError as error:
         raise NoWorkspace("the working directory is gone; name a folder with --root PATH") from error
-    made = list(workspace.initialise(folder))
     root = folder if folder.name == workspace.FOLDER else folder / workspace.FOLDER
+    if undo:
+        _undo(here.out, root)
+        return
+    made = list(workspace.initialise(folder))
+    driver = _configured(here.out, root, git.install_driver)
     if here.out.json:
-        here.out.object({"workspace": str(root), "made": [str(path) for path in made]})
+        here.out.object({"workspace": str(root), "made": [str(path) for path in made], "driver": driver})
     else:
         here.out.data(str(root))
     if made:
         here.out.talk(f"made {', '.join(path.name for path in made)}")
+    if driver:
+        here.out.talk("put the merge driver for memories into the repository's git configuration; --undo takes it out")
+    if made:
         here.out.talk("next: oryx memory append -a NAME 'a text'")
-    else:
+    elif not driver:
         here.out.talk("nothing to add: it has all its parts")
+
+
+def _undo(out: Output, root: Path) -> None:
+    if not root.is_dir():
+        raise NoWorkspace(f"nothing to undo: no {workspace.FOLDER} folder at {root.parent}")
+    undone = list(workspace.remove_git_lines(root))
+    driver = _configured(out, root, git.remove_driver)
+    if out.json:
+        out.object({"workspace": str(root), "undone": [str(path) for path in undone], "driver": driver})
+    else:
+        out.data(str(root))
+    if undone:
+        out.talk(f"took our lines out of {', '.join(path.name for path in undone)}; memories and folders stay")
+    if driver:
+        out.talk("took the merge driver out of the repository's git configuration")
+    if not undone and not driver:
+        out.talk("nothing to undo: nothing of ours in git's files")
+
+
+def _configured(out: Output, root: Path, change: Callable[[Path], bool]) -> bool:
+    """What a change of the git configuration says; False outside a repository, and where git cannot do it."""
+    try:
+        return git.top(root) is not None and change(root)
+    except GitProblem as error:
+        out.warn(f"oryx: note: the merge driver was left alone: {error}")
+        return False
 
 
 @memory_command(app)
@@ -185,7 +225,7 @@ def _program() -> str:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | None) else _shown(value)
+    return value if isinstance(value, str | int | float | bool | list | None) else _shown(value)
 
 
 def _shown(value: Any) -> str:
@@ -195,6 +235,8 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
+    if isinstance(value, list):
+        return ", ".join(value) or "-"
     from oryx_memory.retention import span_text
 
     return span_text(value)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from oryx_memory import changes
-from oryx_memory.cli.options import Here, complete_live, for_agent, memory_command, one_text, title
+from oryx_memory.cli.options import Here, complete_live, memory_command, one_text, title
 from oryx_memory.cli.output import entries_text, styled, visible
 from oryx_memory.entry import Entry, Scope, as_record
 from oryx_memory.errors import NothingFound, RejectedInput
@@ -92,7 +92,11 @@ def load(
     if scope is not Scope.CORE and (memory.outside or memory.cut):
         parts = [f"{entries_text(memory.outside, 'older archival')}"] if memory.outside else []
         parts += [f"{memory.cut:,} characters of the newest one"] if memory.cut else []
-        here.out.talk(f"left out: {' and '.join(parts)}; oryx memory load{for_agent(store.agent)} --full shows all")
+        from oryx_memory.cli import hints
+
+        here.out.talk(
+            f"left out: {' and '.join(parts)}; {hints.command(here, store.agent, 'load', '--full')} shows all"
+        )
 
 
 @memory_command(app)
@@ -247,8 +251,12 @@ def _nothing(here: Here, keyword: str, *, all_agents: bool, filtered: bool) -> s
     wanted = Keyword(keyword)
     in_core = sum(wanted.matches(entry.text) for entry in store.read().core)
     if in_core:
+        from oryx_memory.cli import hints
+
         does = "does" if in_core == 1 else "do"
-        message += f"; {entries_text(in_core, 'core')} {does}: oryx memory list{for_agent(store.agent)} --scope core"
+        message += (
+            f"; {entries_text(in_core, 'core')} {does}: {hints.command(here, store.agent, 'list', '--scope', 'core')}"
+        )
     return message
 
 

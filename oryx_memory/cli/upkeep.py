@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from oryx_memory.cli import hints
 from oryx_memory.cli.options import Here, memory_command, title
 from oryx_memory.cli.output import bar, entries_text, flush, one_visible_line, sparkline, table
-from oryx_memory.cli.undo import undo_command
 from oryx_memory.entry import as_record
 from oryx_memory.errors import LockTimeout, OryxMemoryError, Refused, RejectedInput
 from oryx_memory.files import Lock
@@ -168,7 +168,7 @@ def _logged(here: Here, agent: str | None, dry_run: bool, outcome: CleanReport |
     if change.retire or change.purge:
         record["result"] = "changed"
     if change.retire and not dry_run:
-        record["undo"] = undo_command(here, agent, change.run)
+        record["undo"] = hints.command(here, agent, "restore", "--run", change.run)
     return record | {
         "before": outcome.before,
         "retired": _by_reason(outcome),
@@ -192,7 +192,7 @@ def _summary(here: Here, report: CleanReport) -> str:
     if change.purge:
         text += f", {'would destroy' if report.dry_run else 'destroyed'} {len(change.purge):,} retired"
     if change.retire and not report.dry_run:
-        text += f"; undo: {undo_command(here, report.agent, change.run)}"
+        text += f"; undo: {hints.command(here, report.agent, 'restore', '--run', change.run)}"
     return text
 
 

@@ -12,7 +12,6 @@ from oryx_memory.cli.options import (
     Here,
     complete_live,
     complete_retired,
-    for_agent,
     memory_command,
     one_text,
     title,
@@ -95,7 +94,7 @@ def edit(here: Here, reference: Live, text: Text = None) -> None:
     if done is None:
         here.out.talk("nothing to change: the entry reads so already")
         return
-    here.out.talk(f"retired the old text; undo: oryx memory restore{for_agent(here.agent)} {done.copy.entry.id}")
+    here.out.talk(f"retired the old text; undo: {_hint(here, 'restore', done.copy.entry.id)}")
     _warn_of_credentials(here, [done.new])
     _echo(here, [done.new], here.agent)
 
@@ -136,9 +135,7 @@ def forget(
         here.out.talk(f"destroyed {copies} of {entry.id}; git and backups keep theirs")
     else:
         entry = change.retire[0].copy.entry
-        here.out.talk(
-            f"retired {entry.id} from {entry.scope}; undo: oryx memory restore{for_agent(here.agent)} {entry.id}"
-        )
+        here.out.talk(f"retired {entry.id} from {entry.scope}; undo: {_hint(here, 'restore', entry.id)}")
     _echo(here, [entry], here.agent)
 
 
@@ -209,12 +206,19 @@ def _refuse_credentials(here: Here, entry: Entry) -> None:
         )
 
 
+def _hint(here: Here, name: str, *words: str) -> str:
+    """A command to type for the same memory."""
+    from oryx_memory.cli import hints  # not for an append that says nothing
+
+    return hints.command(here, here.agent, name, *words)
+
+
 def _warn_of_credentials(here: Here, stored: list[Entry]) -> None:
     for entry in stored:
         if kinds := _credentials(here, entry):
             here.out.warn(
                 f"{entry.id} looks like a credential ({kinds}); it is stored; to destroy it: "
-                f"oryx memory forget{for_agent(here.agent)} {entry.id} --purge"
+                f"{_hint(here, 'forget', entry.id, '--purge')}"
             )
 
 

@@ -152,6 +152,8 @@ class MarkdownStore(LongTermMemoryStore):
             return len(new)
 
     def fill(self, spool: "Spool") -> Iterator[list["Lacking"]]:
+        from oryx_memory.stores.spool import BATCH
+
         if not spool.total:
             return
         self.workspace.create_agent(self.agent)
@@ -177,7 +179,7 @@ class MarkdownStore(LongTermMemoryStore):
                 new = [item.entry for item in batch if item.entry.retired is None]
                 journal = Journal(lock.path)
                 _append(lock, paths, new, partial(journal.found, held=partial(_held, paths)))
-                if spool.total <= len(batch):  # the source of more is proof enough, and the journal has no room for it
+                if spool.total <= BATCH:  # the source of more is proof enough, and the journal has no room for it
                     journal.added(new, partial(_held, paths))
                 yield batch
 

@@ -1,13 +1,12 @@
-"""The command that undoes a run, as text.
+"""Commands that a message tells a person to type, as text.
 
-It is read in a mail of cron or in a journal and pasted into another shell, with another folder, PATH and environment. So
+One may be read in a mail of cron or in a log and pasted into another shell, with another folder, PATH and environment. So
 it names all that flags or the environment named here: the program, the workspace, the agent, the backend. Whatever is
 in a name, it is one word of one line.
 """
 
 import os
 import shlex
-import shutil
 import sys
 
 from oryx_memory.cli.options import Here
@@ -15,25 +14,26 @@ from oryx_memory.settings import ENVIRONMENT, FLAG
 from oryx_memory.workspace import FOLDER
 
 
-def undo_command(here: Here, agent: str | None, run: str) -> str:
-    """`oryx memory restore` for a run that changed the memory of `agent` (None: the global one)."""
+def command(here: Here, agent: str | None, name: str, *words: str) -> str:
+    """`oryx memory NAME` with its words, for the memory of `agent` (None: the global one)."""
     place = _place(here, agent)
-    words = [_program(), "memory", "restore"]
+    typed = [_program(), "memory", name]
     if agent is not None:
-        words += ["-a", agent]
+        typed += ["-a", agent]
     elif os.environ.get("ORYX_AGENT") and place != ["--user"]:
-        words.insert(0, "ORYX_AGENT=")  # there too it may name an agent, and this is about the global memory
-    words += ["--run", run, *place]
+        typed.insert(0, "ORYX_AGENT=")  # there too it may name an agent, and this is about the global memory
+    typed += [*words, *place]
     if here.settings.sources["backend"].split(" ")[0] in (FLAG, ENVIRONMENT):
-        words += ["--backend", here.settings["backend"]]
-    return " ".join(map(quoted, words))
+        typed += ["--backend", here.settings["backend"]]
+    return " ".join(map(quoted, typed))
 
 
 def _program() -> str:
     """`oryx` if a shell finds it by that name, else the path of the one that runs."""
     folder = os.path.dirname(sys.argv[0])
     own = os.path.join(os.path.abspath(folder), "oryx") if folder else ""
-    found = shutil.which("oryx")
+    paths = (os.path.join(folder, "oryx") for folder in os.get_exec_path())
+    found = next((path for path in paths if os.access(path, os.X_OK) and os.path.isfile(path)), None)
     if not os.access(own, os.X_OK) or (found and os.path.samefile(found, own)):
         return "oryx"
     return own
