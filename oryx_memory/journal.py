@@ -8,6 +8,7 @@ was torn is passed over:
 """
 
 import contextlib
+import errno
 import os
 import time
 import warnings
@@ -25,7 +26,7 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\x1e": "\\x"}
 _ESCAPED = str.maketrans(_ESCAPES)
 _MARKS = 50  # `?` records that are carried over
 
-Held = Callable[[], Mapping[str, int]]
+Held = Callable[[Mapping[str, int]], Mapping[str, int]]
 
 
 class Line(NamedTuple):
@@ -51,8 +52,8 @@ class Journal:
         self.old_path = self.path.with_suffix(".journal.1")
 
     def added(self, entries: Sequence[Entry], held: Held) -> None:
-        """These lines are acknowledged. `held` counts each text that is in the memory, live and retired; it is asked
-        where a segment is dropped.
+        """These lines are acknowledged. `held` counts each text that is in the memory, live and retired, given how
+        often each should be there; it is asked where a segment is dropped.
         """
         now = time.time_ns()
         # Each has a moment of its own: equal records count once.
@@ -110,23 +111,24 @@ class Journal:
             while whole < len(records) and (size < SEGMENT or not whole):
                 size += len(records[whole])
                 whole += 1
-            os.write(descriptor, b"".join(records[:whole]))
+            data = b"".join(records[:whole])
+            if os.write(descriptor, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(descriptor)
         if size >= SEGMENT:
-            self._rotate(held())
+            self._rotate(held)
         if whole < len(records):
             self._write(records[whole:], held)
 
-    def _rotate(self, held: Mapping[str, int]) -> None:
+    def _rotate(self, held: Held) -> None:
         """Drop the old segment. What of it is gone is written behind the younger one first, then that takes its
         place: a process that is killed in between leaves a record in both, which counts once.
         """
         old, marks = _parsed(_records(self.old_path))
-        lines, _ = self.read()
-        gone = Counter(
-            {text: count - held.get(text, 0) for text, count in Counter(line.text for line in lines).items()}
-        )
+        wanted = Counter(line.text for line in self.read()[0]) if old else Counter[str]()
+        there = held(wanted) if old else {}
+        gone = Counter({text: count - there.get(text, 0) for text, count in wanted.items()})
         carried: list[bytes] = []
         room = SEGMENT // 2
         dropped = 0

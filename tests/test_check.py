@@ -133,6 +133,18 @@ def test_a_lost_line_goes_back_to_its_place_by_time(ops: Path) -> None:
     assert third in ops.read_text(encoding="utf-8")
 
 
+def test_all_lost_lines_come_back_at_once(ops: Path) -> None:
+    before = ops.read_bytes()
+    stored = _lines(ops, "一 one", "二 two", "三 three")
+    ops.write_bytes(before)
+    assert "oryx memory restore -a ops --lost brings them back" in memory("check").err
+    result = memory("restore", "-a", "ops", "--lost")
+    assert (result.code, result.out, result.err) == (0, "".join(stored), "restored 3 entries that were lost to ops\n")
+    assert ops.read_bytes() == before + "".join(stored).encode()
+    assert memory("check") == Result(0, "", "")
+    assert memory("restore", "-a", "ops", "--lost") == Result(1, "", "oryx: nothing is lost\n")
+
+
 def test_a_hand_deletion_is_named_until_it_is_accepted(ops: Path) -> None:
     (stored,) = _lines(ops, "delete me 删掉我")
     ops.write_text(ops.read_text(encoding="utf-8").replace(stored, ""), encoding="utf-8")

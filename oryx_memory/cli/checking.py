@@ -13,6 +13,7 @@ from oryx_memory.cli.options import Here, title
 from oryx_memory.cli.output import one_visible_line
 from oryx_memory.cli.review import Format
 from oryx_memory.errors import OryxMemoryError, RejectedInput
+from oryx_memory.rules import RULES
 from oryx_memory.settings import Settings
 from oryx_memory.stores.markdown import MarkdownStore
 from oryx_memory.workspace import Workspace
@@ -33,11 +34,7 @@ def run(here: Here, paths: Sequence[Path], *, fix: bool, accept: bool, format: F
         found += _kept(checks.check_workspace(workspace, mend=fix), chosen, workspace)
     _print(here, found, format)
     faults = sum(finding.fault for finding in found)
-    if found:
-        notes = len(found) - faults
-        here.out.talk(
-            f"{faults:,} fault{'s' * (faults != 1)}, {notes:,} note{'s' * (notes != 1)}; docs/check.md tells more"
-        )
+    _explain(here, found, faults)
     _tell_of_losses(here, found)
     if worst or faults:
         raise typer.Exit(worst or 1)
@@ -67,8 +64,7 @@ def _check_one(
 ) -> list[Finding]:
     clock = stores.local_clock(chosen["time.zone"])
     store = MarkdownStore(workspace, agent, clock, lock_timeout=here.lock_timeout)
-    if accept:
-        gone = store.settle()
+    if accept and (gone := store.settle()):
         here.out.talk(f"{title(agent)}: settled {len(gone):,} lost line{'s' * (len(gone) != 1)}")
 
     def look() -> list[Finding]:
@@ -136,11 +132,24 @@ def _shown_path(path: Path) -> str:
     return str(path) if shown.startswith("..") else shown
 
 
+def _explain(here: Here, found: list[Finding], faults: int) -> None:
+    """How much was found, and what the rules are about that found it."""
+    if not found:
+        return
+    notes = len(found) - faults
+    here.out.talk(f"{faults:,} fault{'s' * (faults != 1)}, {notes:,} note{'s' * (notes != 1)}")
+    for rule in dict.fromkeys(finding.problem.rule for finding in found):
+        here.out.talk(f"{rule}: {RULES[rule][1]}")
+
+
 def _tell_of_losses(here: Here, found: list[Finding]) -> None:
-    lost = {finding.agent: finding for finding in found if finding.problem.rule == "lost-entry"}
-    for agent, finding in lost.items():
-        reference = finding.problem.message.split(" ")[0]
+    lost: dict[str | None, list[str]] = {}
+    for finding in found:
+        if finding.problem.rule == "lost-entry":
+            lost.setdefault(finding.agent, []).append(finding.problem.message.split(" ")[0])
+    for agent, ids in lost.items():
+        one = len(ids) == 1
         here.out.talk(
-            f"{title(agent)}: {hints.command(here, agent, 'restore', reference)} brings it back, "
-            f"{hints.command(here, agent, 'check', '--accept')} settles what shall be gone"
+            f"{title(agent)}: {hints.command(here, agent, 'restore', ids[0] if one else '--lost')} brings "
+            f"{'it' if one else 'them'} back, {hints.command(here, agent, 'check', '--accept')} settles what shall be gone"
         )

@@ -146,6 +146,7 @@ def restore(
         str | None, typer.Argument(metavar="[ID]", autocompletion=complete_retired, show_default=False)
     ] = None,
     run: Annotated[str | None, typer.Option(help="Bring back all that one run retired.", show_default=False)] = None,
+    lost: Annotated[bool, typer.Option("--lost", help="Bring back all lines that `check` calls lost.")] = False,
 ) -> None:
     """Bring a retired entry back to its section, to its place by time; also a line that `check` calls lost.
 
@@ -153,23 +154,32 @@ def restore(
       oryx memory restore -a ops a701
       oryx memory restore -a ops --run 20260801T020000-1
     """
-    if (reference is None) == (run is None):
-        raise RejectedInput("name what to restore: an ID, or --run RUN; `oryx memory list --retired` shows both")
-    try:
-        change = _apply(here, changes.restore(reference) if reference else changes.restore_run(run or ""))
-    except NothingFound as error:
-        if not reference:
-            raise
-        try:
-            change = here.store().recover(reference)
-        except NothingFound:
-            raise error from None
+    if [reference is not None, run is not None, lost].count(True) != 1:
+        raise RejectedInput(
+            "name what to restore: an ID, --run RUN or --lost; `oryx memory list --retired` shows ids and runs"
+        )
+    if reference:
+        change = _restore_one(here, reference)
+    else:
+        change = here.store().recover() if run is None else _apply(here, changes.restore_run(run))
     back = [Entry(copy.entry.raw, copy.entry.scope) for copy in change.restore] + list(change.recover)
     if len(back) == 1:
         here.out.talk(f"restored {back[0].id} to {back[0].scope}")
     else:
-        here.out.talk(f"restored {len(back):,} entries of run {run} to {title(here.agent)}")
-    _echo(here, back, here.agent, single=run is None)
+        which = f"of run {run}" if run else "that were lost"
+        here.out.talk(f"restored {len(back):,} entries {which} to {title(here.agent)}")
+    _echo(here, back, here.agent, single=reference is not None)
+
+
+def _restore_one(here: Here, reference: str) -> Change:
+    """What was retired comes first, then what was lost."""
+    try:
+        return _apply(here, changes.restore(reference))
+    except NothingFound as error:
+        try:
+            return here.store().recover(reference)
+        except NothingFound:
+            raise error from None
 
 
 def _apply(here: Here, plan: Plan) -> Change:

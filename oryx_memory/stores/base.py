@@ -143,9 +143,11 @@ class LongTermMemoryStore(ABC):
         """
         return []
 
-    def recover(self, reference: str) -> Change:
-        """Bring back the lost line that an id or `^key` names, the newest of several. Raises NothingFound."""
-        raise NothingFound(f"no entry answers to {reference}")
+    def recover(self, reference: str | None = None) -> Change:
+        """Bring back the lost line that an id or `^key` names, the newest of several; without one all that are lost.
+        Raises NothingFound.
+        """
+        raise NothingFound("nothing is lost" if reference is None else f"no entry answers to {reference}")
 
     # The seven methods.
 

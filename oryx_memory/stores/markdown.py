@@ -8,7 +8,7 @@ live, so a writer that is killed in between has neither lost nor doubled anythin
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from oryx_memory.document import (
     streamed,
 )
 from oryx_memory.entry import BLANKS, Entry, Retirement, Scope
-from oryx_memory.errors import OryxMemoryWarning
+from oryx_memory.errors import NothingFound, OryxMemoryWarning
 from oryx_memory.journal import Journal, Line
 from oryx_memory.matching import Keyword
 from oryx_memory.retired import Record, came_back, live_snapshot, parse, record, with_retired
@@ -78,8 +78,8 @@ class MarkdownStore(LongTermMemoryStore):
                 _Rewrite(self, lock, paths, lambda _: Change(add=tuple(entries))).run()
             else:
                 journal = Journal(lock.path)
-                _append(lock, paths, entries, partial(journal.found, held=partial(_held, paths)))
-                journal.added(entries, partial(_held, paths))
+                _append(lock, paths, entries, partial(journal.found, held=partial(_held_of, paths)))
+                journal.added(entries, partial(_held_of, paths))
 
     def _may_be_retired(self, paths: "_Paths", entries: Sequence[Entry]) -> bool:
         """Whether a line to add may stand in the retired file, which then needs a record of it. Many are not looked for
@@ -107,14 +107,18 @@ class MarkdownStore(LongTermMemoryStore):
         with self._lock(paths):  # a change may have been half-way
             return journal.lost(_held(paths))
 
-    def recover(self, reference: str) -> Change:
+    def recover(self, reference: str | None = None) -> Change:
         paths = self._paths()
         with self._lock(paths) as lock:
             journal = Journal(lock.path)
 
             def plan(now: Snapshot) -> Change:
                 lost = [Entry(line.text, line.scope) for line in journal.lost(now.texts())]
-                return Change(recover=(find([Copy(n, entry) for n, entry in enumerate(lost)], reference)[-1].entry,))
+                if reference is not None:
+                    lost = [find([Copy(n, entry) for n, entry in enumerate(lost)], reference)[-1].entry]
+                if not lost:
+                    raise NothingFound("nothing is lost")
+                return Change(recover=tuple(lost))
 
             return _Rewrite(self, lock, paths, plan).run()
 
@@ -178,9 +182,9 @@ class MarkdownStore(LongTermMemoryStore):
                     files.append(lock, paths.retired, partial(_given, out), Layout.at_end)
                 new = [item.entry for item in batch if item.entry.retired is None]
                 journal = Journal(lock.path)
-                _append(lock, paths, new, partial(journal.found, held=partial(_held, paths)))
+                _append(lock, paths, new, partial(journal.found, held=partial(_held_of, paths)))
                 if spool.total <= BATCH:  # the source of more is proof enough, and the journal has no room for it
-                    journal.added(new, partial(_held, paths))
+                    journal.added(new, partial(_held_of, paths))
                 yield batch
 
     def stream(self) -> Iterator[Entry]:
@@ -315,7 +319,7 @@ class _Rewrite:
         back = [*(copy.entry for copy in change.restore), *change.recover]
         self._renew(back)
         if new := [*change.add, *(item.new for item in change.edit), *back]:
-            self.journal.added(new, partial(_held, self.paths))
+            self.journal.added(new, partial(_held_of, self.paths))
         if change.restore:
             self._write_records(
                 ((entry.text, "restored"), self._record(stored, entry, out=-1)) for entry, stored, _ in self.restored
@@ -436,6 +440,14 @@ class _Places:
 def _held(paths: _Paths) -> Counter[str]:
     """How often each text is in a memory, live and retired counted together."""
     return _with_retired(MemoryDocument(files.read(paths.memory) or b""), paths.retired)[0].texts()
+
+
+def _held_of(paths: _Paths, wanted: Mapping[str, int]) -> Counter[str]:
+    """As `_held`, but where every text stands there as a line as often as it is wanted, the count of lines: a tenth of
+    the time, on the way of an append.
+    """
+    lines = Counter((files.read(paths.memory) or b"").decode(errors="replace").replace("\r", "\n").split("\n"))
+    return lines if all(lines[text] >= count for text, count in wanted.items()) else _held(paths)
 
 
 def _append(
