@@ -25,10 +25,13 @@ check: .venv/test ## lint, format and types
 test: check ## everything that must be green: check and all tests
 	$(BIN)/pytest -n auto
 
-bench: .venv/core ## speed and memory, as ratios measured in one run
-	$(BIN)/python benchmarks/bench.py
+torture: .venv/test ## the long run of docs/reliability.md; TORTURE_APPENDS, TORTURE_KILLS, TORTURE_SECONDS change it
+	TORTURE=long $(BIN)/pytest tests/torture
+
+bench: .venv/core ## speed and memory, as ratios measured in one run; with matplotlib a picture, too
+	$(BIN)/python benchmarks/bench.py --plot benchmarks/results/bench.png
 
 docs: .venv/core ## write docs/commands.md anew
 	$(BIN)/python docs/commands.py > docs/commands.md
 
-.PHONY: help demo check test bench docs
+.PHONY: help demo check test torture bench docs

@@ -6,68 +6,71 @@ those of the design, those of memory are bounds to watch. A miss is printed as `
 is a measurement and not a test.
 
 - Cold commands: a new process each, output piped, against `python -c "import typer"`, which every Typer program pays.
-- Append: through the library, with lock, fsync and verification, to files of 100, 100,000 and about 1,000,000 entries.
+- Append: through the library, with lock, fsync and verification, to files of 100, 100,000 and about 1,000,000 entries;
+  after another program has written, when the file has to be scanned; with the journal and with one that keeps nothing.
 - Keyword recall: against reading the file, decoding it and `text.count(keyword)`, the least that a search must do.
   The full-width row looks for a keyword whose letters stand in many lines as full-width forms (ＧＰＵ).
 - Peak memory: of a new process that does one thing, minus that of one that only imports the package.
 - sqlite: the same commands and calls against Typer, markdown, or itself with few entries.
+- Reviewing in git: review.py.
 - Comparison rows have no target. They show what people would use instead.
 
-Run `python benchmarks/bench.py`; `--quick` is for trying it out, with sizes too small to judge by. Files are made in
-the temporary directory (TMPDIR chooses it) and removed. On a file system in memory, fsync costs nothing and the
-append ratios are higher than on a disk.
+Run `python benchmarks/bench.py`; `--markdown` gives the table as docs/performance.md has it, `--plot FILE` also draws
+(plot.py), and `--quick` is for trying it out, with sizes too small to judge by. Files are made in the temporary
+directory (TMPDIR chooses it) and removed. On a file system in memory, fsync costs nothing and the append ratios are
+higher than on a disk.
 """
 
 import argparse
+import importlib.util
 import os
 import platform
-import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from statistics import median
 
-from oryx_memory import LongTermMemoryStore, Workspace, settings, stores
+from measuring import (
+    LINE,
+    QUICK,
+    TEXT,
+    Place,
+    Plan,
+    Row,
+    entries,
+    foreign_append,
+    interleaved,
+    naive_append,
+    program,
+    run,
+)
+from review import review_rows
+
+from oryx_memory import LongTermMemoryStore, journal
+from oryx_memory.stores import markdown
 
 COLD_TARGET = 1.6
 SQLITE_COLD_TARGET = 2.2
 FLAT_TARGET = 1.5  # "flat": what the noise of two medians allows
 SQLITE_RECALL_TARGET = 3.0
 MIGRATION_TARGET = 20.0
-APPEND_TARGET = 15.0  # 3 once the journal's stamp spares the append from reading the file
+APPEND_TARGET = 3.0  # the stamp that the last append left spares this one a look at the whole file
+JOURNAL_TARGET = 1.1  # "not measurable"
 RECALL_TARGET = 5.0
 MEMORY_TARGET = 3.0
 WHOLE_FILE = 1.0  # an append that stays below it has not read the whole file into memory
 
-KEYWORDS = {"English": "Kestrel", "Chinese": "灰度回滚", "full-width": "GPU池"}
-RARE = {
-    "English": "Roll out Kestrel behind a flag，先给内部用户。",
-    "Chinese": "这次用灰度回滚，不要全量；owner 是 Lin。",
-    "full-width": "训练任务放到ＧＰＵ池，不要占用 build 机器。",
-}
-COMMON = (
-    "用户说：{topic}要在周{n}前完成，先跑 {tool} 再发版。",
-    "{topic}的负责人换成了小{name}；以后找他确认（不要再找旧的群）。",
-    "Use {tool} for {topic}, not the old script；见 docs/{tool}-{n}.md。",
-    "Decision DEC-00{n}: keep {tool} pinned until {topic} is done.",
-    "上线前必须两人复核，尤其是「{topic}」和权限变更！ #流程 ^review_rule",
-    "Ｖ{n}版接口（ＡＰＩ）与ＧＰＵ节点的说明：{topic}，用 {tool} 生成。",
-    "昨天 {tool} 在{topic}上失败了 {n} 次，原因是超时；重试后通过。 #note",
-    "触发「{topic}怎么做？」⇒ 先看 {tool} 的日志，再决定是否重跑。",
-)
-TOPICS = ("数据迁移", "账单对账", "接口限流", "夜间备份", "权限审计", "季度报表", "the login page", "search index")
-TOOLS = ("ruff", "pytest", "terraform", "gen-itgc", "uv", "kubectl", "make check", "sqlite3")
-NAMES = "王李张刘陈杨赵黄"
+SEGMENT_ENTRIES = 3_300  # about 0.5 MB of records, not quite a segment
 
-TEXT = "一条普通的记录，plain and short。"
-LINE = f"- [2026-07-22 09:30:00] {TEXT}"
+KEYWORDS = {"English": "Kestrel", "Chinese": "灰度回滚", "full-width": "GPU池"}
+HEADINGS = ("what", "measured", "baseline", "ratio", "target", "")
+
 PRELUDE = """
 import sys
 import oryx_memory
@@ -101,124 +104,9 @@ source.migrate_to(target)
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Sizes in entries, and how often each thing is measured."""
-
-    small: int = 100
-    large: int = 100_000
-    blocks: int = 10  # the huge file is that many times the large one
-    cold_rounds: int = 35
-    append_rounds: int = 31
-    recall_rounds: int = 15
-    middle: int = 10_000
-    huge_rounds: int = 7
-    migration_rounds: int = 3
-    memory_rounds: int = 5
-
-
-QUICK = Plan(
-    middle=1_000,
-    migration_rounds=1,
-    large=5_000,
-    blocks=4,
-    cold_rounds=3,
-    append_rounds=5,
-    recall_rounds=3,
-    huge_rounds=3,
-    memory_rounds=1,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. `unit` is ms where the figures are seconds, MB where they are bytes."""
-
-    what: str
-    measured: float
-    baseline: float
-    target: float | None = None
-    unit: str = "ms"
-
-    def cells(self) -> tuple[str, ...]:
-        ratio = self.measured / self.baseline if self.baseline else float("inf")
-        target = "" if self.target is None else f"<= {self.target:g} x"
-        verdict = "" if self.target is None else "ok" if ratio <= self.target else "over"
-        return (self.what, self._shown(self.measured), self._shown(self.baseline), f"{ratio:.2f} x", target, verdict)
-
-    def _shown(self, figure: float) -> str:
-        return f"{figure * 1e3:,.1f} ms" if self.unit == "ms" else f"{figure / 1e6:,.1f} MB"
-
-
-class Place:
-    """The workspace that is measured, in a temporary folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.root = folder / ".oryxos"
-
-    def file(self, agent: str) -> Path:
-        return self.root / "agents" / agent / "MEMORY.md"
-
-    def store(self, agent: str, backend: str = "markdown") -> LongTermMemoryStore:
-        workspace = Workspace(self.root)
-        return stores.open(workspace, settings.load(self.root, {}, {"backend": backend}), agent)
-
-    def write(self, agent: str, lines: bytes, times: int = 1) -> None:
-        """Make a memory; on the disk when it returns, so that no later fsync pays for it."""
-        path = self.file(agent)
-        path.parent.mkdir(parents=True)
-        with path.open("wb") as file:
-            file.write("## 核心记忆\n\n- 用中文回答，keep code in English。\n\n## 归档记忆\n\n".encode())
-            for _ in range(times):
-                file.write(lines)
-            file.flush()
-            os.fsync(file.fileno())
-
-
-def entries(count: int) -> Iterator[str]:
-    """Mixed Chinese and English lines, the same in every run. One in 1,250 is of each rare kind."""
-    rng = random.Random(20260722)
-    moment = datetime(2024, 1, 1, 8)
-    rare = list(RARE.values())
-    for number in range(count):
-        moment += timedelta(seconds=rng.randrange(20, 1500))
-        step = number % 1250 - 600
-        text = (
-            rare[step]
-            if 0 <= step < len(rare)
-            else rng.choice(COMMON).format(
-                topic=rng.choice(TOPICS), tool=rng.choice(TOOLS), name=rng.choice(NAMES), n=rng.randrange(1, 10)
-            )
-        )
-        yield f"- [{moment}] {text}\n"
-
-
-def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """The median seconds of each case. Each round runs all of them, starting with another one; one round is thrown away
-    to warm the caches.
-    """
-    seconds: dict[str, list[float]] = {name: [] for name in cases}
-    names = list(cases)
-    for number in range(rounds + 1):
-        first = number % len(names)
-        for name in names[first:] + names[:first]:
-            start = time.perf_counter()
-            cases[name]()
-            if number:
-                seconds[name].append(time.perf_counter() - start)
-    return {name: median(values) for name, values in seconds.items()}
-
-
-def run(command: Sequence[str], *, check: bool = True) -> bytes:
-    """Run a command in a process of its own, with its output piped, and return that output."""
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=check).stdout
-
-
 def cold_rows(place: Place, plan: Plan) -> Iterator[Row]:
     """Cold commands on a memory of about 200 entries."""
-    oryx = str(Path(sys.executable).with_name("oryx"))
-    if not os.access(oryx, os.X_OK):
-        raise SystemExit(f"{oryx}: not there; install the package for this interpreter (pip install -e .)")
+    oryx = program("oryx")
     here = ["--root", str(place.root), "-a", "cold"]
     commands = {
         "append": [oryx, "memory", "append", *here, TEXT],
@@ -244,23 +132,70 @@ def append_rows(place: Place, plan: Plan) -> Iterator[Row]:
         {
             "small": partial(small.append, TEXT),
             "large": partial(large.append, TEXT),
+            "scan": partial(large.append, TEXT),
             "plain": partial(plain_append, place.file("plain")),
             "naive": partial(naive_append, place.file("naive")),
         },
         plan.append_rounds,
+        {"scan": partial(foreign_append, place.file("large"))},
     )
     base = found["small"]
     of_large, of_small = f"{plan.large:,} entries", f"{plan.small:,}"
     yield Row(f"append to {of_large} / append to {of_small}", found["large"], base, APPEND_TARGET)
+    yield Row(f"  for comparison: append after another program wrote ({of_large})", found["scan"], base)
     yield Row(f"  for comparison: read, add, write anew ({of_large})", found["naive"], base)
     yield Row("  for comparison: open, write, fsync", found["plain"], base)
     found = interleaved({"small": partial(small.append, TEXT), "huge": partial(huge.append, TEXT)}, plan.huge_rounds)
     yield Row(f"append to {megabytes(place.file('huge'))} / append to {of_small}", found["huge"], found["small"])
+    yield from journal_rows(place, plan)
+
+
+class NoJournal(journal.Journal):
+    """One that keeps nothing, to measure what keeping costs."""
+
+    def added(self, entries: object, held: object) -> None: ...
+
+    def found(self, stamp: str, held: object) -> None: ...
+
+
+def journal_rows(place: Place, plan: Plan) -> Iterator[Row]:
+    """What the journal adds to an append, and to the one in thousands that fills its segment, which counts the memory."""
+    small, large = place.store("small"), place.store("large")
+    kinds = {"with": journal.Journal, "without": NoJournal}
+    use = partial(setattr, markdown, "Journal")
+    found = interleaved(
+        dict.fromkeys(kinds, partial(small.append, TEXT)),
+        plan.journal_rounds,
+        {name: partial(use, kind) for name, kind in kinds.items()},
+    )
+    use(journal.Journal)
+    what = f"append with the journal / without it ({plan.small:,} entries)"
+    yield Row(what, found["with"], found["without"], JOURNAL_TARGET)
+    yield from segment_rows(large, plan)
+
+
+def segment_rows(large: LongTermMemoryStore, plan: Plan) -> Iterator[Row]:
+    """The append that fills a segment of the journal: it has to find out what of the older one is still there."""
+    kept = journal.Journal(Path(large.resource))
+    oldest = large.read().archival[: min(plan.large, 3 * SEGMENT_ENTRIES)]
+    thirds = cycle(oldest[start::3] for start in range(3))  # a line that is acknowledged twice would seem to be gone
+    size = journal.SEGMENT
+
+    def fill() -> None:
+        journal.SEGMENT = size
+        kept.added(next(thirds), dict)
+        journal.SEGMENT = 1  # so that it is full with the next line, however long that is
+
+    cases: dict[str, Callable[[], object]] = {"append": partial(large.append, TEXT), "read": large.read}
+    found = interleaved(cases, plan.slow_rounds, {"append": fill})
+    journal.SEGMENT = size
+    what = f"  for comparison: append that fills a journal segment ({plan.large:,}) / reading and parsing"
+    yield Row(what, found["append"], found["read"], unit="s")
 
 
 def sqlite_rows(place: Place, plan: Plan) -> Iterator[Row]:
     """The sqlite backend: cold commands, appends to a small and a large memory, recall, and moving there."""
-    oryx = str(Path(sys.executable).with_name("oryx"))
+    oryx = program("oryx")
     here = ["--root", str(place.root), "--backend", "sqlite", "-a", "middle"]
     commands = {
         "append": [oryx, "memory", "append", *here, TEXT],
@@ -298,7 +233,7 @@ def sqlite_rows(place: Place, plan: Plan) -> Iterator[Row]:
         plan.migration_rounds,
     )
     what = f"migrate {plan.large:,} entries to sqlite / reading and parsing the file"
-    yield Row(what, found["migrate"], found["read"], MIGRATION_TARGET)
+    yield Row(what, found["migrate"], found["read"], MIGRATION_TARGET, unit="s")
 
 
 def plain_append(path: Path) -> None:
@@ -307,18 +242,6 @@ def plain_append(path: Path) -> None:
         file.write(LINE.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def naive_append(path: Path) -> None:
-    """What a script would do: read the text, put the line in its place, write all of it anew, as durably as we do."""
-    text = path.read_text(encoding="utf-8")
-    at = len(text.rstrip("\n"))
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(f"{text[:at]}\n{LINE}{text[at:]}")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 def recall_rows(place: Place, plan: Plan) -> Iterator[Row]:
@@ -356,7 +279,7 @@ def memory_rows(place: Place, plan: Plan) -> Iterator[Row]:
         yield Row(what, median(peaks[action]) - imports, size, target, unit="MB")
     yield Row("  for comparison: peak memory of the imports alone", imports, size, unit="MB")
     middle, large = (
-        median(peak_of(MIGRATE, place, agent) for _ in range(plan.memory_rounds)) for agent in ("middle", "large")
+        median(peak_of(MIGRATE, place, agent) for _ in range(plan.migration_rounds)) for agent in ("middle", "large")
     )
     what = f"peak memory of migrating {plan.large:,} entries / {plan.middle:,}, imports included"
     yield Row(what, large, middle, FLAT_TARGET, unit="MB")
@@ -385,43 +308,70 @@ def prepare(place: Place, plan: Plan) -> None:
 
 def show(rows: Sequence[Row]) -> None:
     """The rows as one aligned table, figures to the right."""
-    table = [("what", "measured", "baseline", "ratio", "target", "")] + [row.cells() for row in rows]
+    table = [HEADINGS] + [row.cells() for row in rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     for what, measured, *rest in table:
         figures = [cell.rjust(width) for cell, width in zip((measured, *rest[:-1]), widths[1:-1], strict=True)]
         print("  ".join([what.ljust(widths[0]), *figures, rest[-1]]).rstrip())
 
 
+def show_markdown(rows: Sequence[Row]) -> None:
+    """The rows as a Markdown table."""
+    print(f"\n| {' | '.join(HEADINGS)} |\n| --- | {'---: | ' * 4}--- |")
+    for row in rows:
+        print(f"| {' | '.join(map(str.strip, row.cells()))} |")
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    try:
+        system = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):  # not Linux, or one that does not say
+        system = platform.platform(terse=True)
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {system}"
+
+
 def clean_environment(folder: Path) -> None:
-    """For the processes that are started: nobody's own settings count, and all of them find compiled modules, as an
-    installed package has them, made in the warming round.
+    """For the processes that are started: nobody's own settings count, git finds the commands, and all of them find
+    compiled modules, as an installed package has them, made in the warming round.
     """
     for name in list(os.environ):
-        if name.startswith("ORYX") or name in ("XDG_CONFIG_HOME", "PYTHONDONTWRITEBYTECODE"):
+        if name.startswith(("ORYX", "GIT_")) or name in ("XDG_CONFIG_HOME", "PYTHONDONTWRITEBYTECODE"):
             del os.environ[name]
     os.environ |= {"HOME": str(folder), "PYTHONPYCACHEPREFIX": str(folder / "pycache")}
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    for role in ("AUTHOR", "COMMITTER"):
+        os.environ |= {f"GIT_{role}_NAME": "Bench", f"GIT_{role}_EMAIL": "bench@example.org"}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the package against baselines of the same run.")
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds, for trying it out")
-    quick: bool = parser.parse_args().quick
-    plan = QUICK if quick else Plan()
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw a picture (PNG); needs the extra bench")
+    options = parser.parse_args()
+    plan = QUICK if options.quick else Plan()
+    picture = options.plot if importlib.util.find_spec("matplotlib") else None
+    title = f"Measured on {date.today()}: {machine()}"
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="oryx-bench-") as folder:
         clean_environment(Path(folder))
         place = Place(Path(folder))
         prepare(place, plan)
-        rows = [
-            row
-            for measure in (cold_rows, append_rows, recall_rows, memory_rows, sqlite_rows)
-            for row in measure(place, plan)
-        ]
-    seconds = time.perf_counter() - start
-    print(f"Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} cores, {seconds:.0f} s in all")
-    if quick:
+        parts = (cold_rows, append_rows, recall_rows, memory_rows, sqlite_rows, review_rows)
+        rows = [row for measure in parts for row in measure(place, plan)]
+        if picture:
+            import plot
+
+            plot.draw(picture, title, plot.growth(place, plan), rows)
+    print(f"{title}; {time.perf_counter() - start:.0f} s in all.")
+    if options.quick:
         print("quick: too small to judge by")
-    show(rows)
+    (show_markdown if options.markdown else show)(rows)
+    if options.plot:
+        how = "needs matplotlib; pip install --editable '.[bench]' brings it"
+        print(f"plot: {picture or how}", file=sys.stderr)
 
 
 if __name__ == "__main__":
