@@ -264,6 +264,43 @@ def test_of_two_foreign_versions_in_one_exchange_the_newest_lives_and_the_other_
     assert b"- round 1" in (memory.path.parent / found).read_bytes()
 
 
+def test_git_puts_a_newer_retired_file_there_between_plan_and_record(memory: MarkdownStore, machine: Machine) -> None:
+    before = memory.path.read_bytes()
+    entry = memory.read().archival[0]
+    memory.edit(changes.forget(entry.id))
+    newer = memory.retired_path.read_bytes()
+    memory.path.write_bytes(before)  # git stash: both as they were
+    memory.retired_path.write_bytes(b"")
+    acted: list[int] = []
+
+    def pop(name: str, number: int) -> None:
+        if name == "pwrite" and not acted:
+            acted.append(number)
+            _rename_over(memory.retired_path, lambda _: newer)
+
+    machine.before = pop
+    memory.edit(changes.forget(entry.id))
+    machine.before = None
+    assert acted
+    assert memory.read(retired=True).texts()[entry.text] == 1
+
+
+def test_git_takes_the_retired_file_away_before_the_exchange(memory: MarkdownStore, machine: Machine) -> None:
+    entry = memory.read().archival[0]
+    acted: list[int] = []
+
+    def checkout(name: str, number: int) -> None:
+        if name == "renameat2" and memory.retired_path.exists() and not acted:
+            acted.append(number)
+            memory.retired_path.unlink()
+
+    machine.before = checkout
+    memory.edit(changes.forget(entry.id))
+    machine.before = None
+    assert acted
+    assert memory.read(retired=True).texts()[entry.text] == 1
+
+
 @pytest.mark.parametrize(
     ("step", "error"), [("fsync", errno.EIO), ("write", errno.ENOSPC), ("write", errno.EFBIG), ("fsync", errno.ENOSPC)]
 )

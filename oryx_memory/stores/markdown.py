@@ -34,7 +34,7 @@ from oryx_memory.entry import BLANKS, Entry, Retirement, Scope
 from oryx_memory.errors import NothingFound, OryxMemoryWarning
 from oryx_memory.journal import Journal, Line
 from oryx_memory.matching import Keyword
-from oryx_memory.retired import Record, came_back, live_snapshot, parse, record, with_retired
+from oryx_memory.retired import Record, came_back, live_snapshot, outstanding, parse, record, with_retired
 from oryx_memory.stores.base import Clock, LongTermMemoryStore
 from oryx_memory.window import MAX_CHARS, Memory, load, oryxos_text
 from oryx_memory.workspace import Workspace
@@ -309,11 +309,17 @@ class _Rewrite:
             tuple[Record, int]
         ] = []  # records of what is live again without a record, and live copies of it
         self.drop: set[str] = set()  # texts whose records go
+        self.left: dict[str, list[tuple[Entry, bytes, bytes]]] = {}  # by text: what leaves, its bytes, its record
+        self.seen = ""  # the stamp of the retired file as we left it
+        self.disturbed = False  # whether another program put another retired file there
 
     def run(self) -> Change:
         """Do it all; the change as it was applied, with its run."""
         files.replace(self.lock, self.paths.memory, self._new_content)
         change = self.change
+        self._look_at_retired()
+        if self.disturbed:
+            self._set_right()
         if change.add and not _rewrites(change):
             _append(self.lock, self.paths, change.add)
         back = [*(copy.entry for copy in change.restore), *change.recover]
@@ -336,7 +342,29 @@ class _Rewrite:
         if returning:
             self.journal.forget({text: max(0, held[text] - count) for text, count in returning.items()})
 
+    def _look_at_retired(self) -> None:
+        """Notice where the retired file is not as we left it."""
+        stamp = files.stamp(self.paths.retired)
+        self.disturbed = self.disturbed or (self.seen not in ("", stamp))
+        self.seen = stamp
+
+    def _set_right(self) -> None:
+        """After git, say, put another version of the retired file there while we were at work: what we retired is out
+        once more than it was, whatever that version says.
+        """
+        live = live_snapshot(MemoryDocument(files.read(self.paths.memory) or b"")).texts()
+        found = Counter(item.entry.text for item in outstanding(parse(files.read(self.paths.retired) or b""), live))
+        new: list[bytes] = []
+        for text, left in self.left.items():
+            excess = found[text] - self.still_out[text] - len(left)
+            new += [made for _, _, made in left[excess:]] if excess < 0 else []
+            for entry, stored, _ in left[:excess] if excess > 0 else ():
+                new.append(self._record(stored, entry, out=-1, live=live[text]))
+        if new:
+            files.append(self.lock, self.paths.retired, partial(_given, new), Layout.at_end)
+
     def _new_content(self, data: bytes) -> bytes:
+        self._look_at_retired()
         document = MemoryDocument(data)
         if document.layout.conflict:
             files.warn_of_conflict(self.store.path)
@@ -360,6 +388,7 @@ class _Rewrite:
             self.journal.forget({text: self.copies[text] + out_after[text] for text in texts})
         if change.add:
             self.store.workspace.create_agent(self.store.agent)
+        self.left.clear()
         places = _Places(document)
         self._write_records(self._records(document, places, change))
         return self._rewritten(document, places, change) if _rewrites(change) else data
@@ -377,7 +406,9 @@ class _Rewrite:
             place = places[copy]
             gap = document.blank_lines_above(place, copy.entry.scope)
             stored = document.data[place.start : place.end]
-            yield (copy.entry.text, reason), self._record(stored, copy.entry, reason, out=1, gap=gap)
+            made = self._record(stored, copy.entry, reason, out=1, gap=gap)
+            self.left.setdefault(copy.entry.text, []).append((copy.entry, stored, made))
+            yield (copy.entry.text, reason), made
         for entry in (*change.add, *change.recover, *(item.new for item in change.edit)):
             if self.still_out[entry.text]:
                 yield (entry.text, "again"), self._record(piece(entry, b"\n"), entry, out=0)
@@ -399,7 +430,9 @@ class _Rewrite:
                 self.recorded[key] += 1
                 new.append(made)
         if new:
-            files.append(self.lock, self.paths.retired, lambda _: new, Layout.at_end)
+            files.append(self.lock, self.paths.retired, partial(_given, new), Layout.at_end)
+            left, self.seen = self.seen, files.stamp(self.paths.retired)
+            self.disturbed = self.disturbed or not _grew(left, self.seen, sum(map(len, new)))
 
     def _rewritten(self, document: MemoryDocument, places: "_Places", change: Change) -> bytes:
         gone = [item.copy for item in change.retire] + [item.copy for item in change.move]
@@ -461,6 +494,14 @@ def _append(
             files.replace(lock, path, partial(_added, scope, partial(_pieces, new)))
         elif new and (left := files.append(lock, path, partial(_pieces, new), partial(_tail, scope), found)):
             files.replace(lock, path, partial(_added, scope, partial(_given, left)))
+
+
+def _grew(before: str, after: str, size: int) -> bool:
+    """Whether a file with one stamp became the one with the other by an append of that size and a line end."""
+    if before == "-":
+        return after.split(":")[2:3] == [str(size)]
+    old, new = before.split(":"), after.split(":")
+    return old[:2] == new[:2] and 0 <= int(new[2]) - int(old[2]) - size <= 2
 
 
 def _touched(change: Change) -> set[str]:
