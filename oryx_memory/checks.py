@@ -25,7 +25,7 @@ from oryx_memory.errors import GitProblem, OryxMemoryWarning, RejectedInput, Set
 from oryx_memory.guard import find
 from oryx_memory.journal import Journal, Line
 from oryx_memory.retention import Policy
-from oryx_memory.retired import came_back, live_snapshot, parse
+from oryx_memory.retired import MARKER, came_back, live_snapshot, parse
 from oryx_memory.rules import (
     LINE,
     REFORMATTED,
@@ -116,7 +116,7 @@ def check_memory(store: MarkdownStore, now: datetime, core_chars: int) -> Iterat
                 yield Finding(store.agent, store.path, problem)
     for problem in examine_retired(retired):
         yield Finding(store.agent, store.retired_path, problem)
-    evidence = _Evidence(store, data or b"")
+    evidence = _Evidence(store, data or b"", lost)
     for line in lost:
         yield Finding(store.agent, store.path, evidence.judge(line))
     if data is not None and evidence.ignored():
@@ -148,6 +148,7 @@ class _Evidence:
 
     store: MarkdownStore
     data: bytes
+    lost: list[Line]
     taken: set[int] = field(default_factory=set)
 
     def judge(self, line: Line) -> Problem:
@@ -203,20 +204,30 @@ class _Evidence:
         """Whether git has put another version of the file there: one has the line and HEAD has not; or git itself
         wrote the version that was found after the line came, out of a commit that is older than the line.
         """
-        if self._place is None or line.text in self._of_head:
+        if self._place is None or _first_line(line.text) in self._of_head:
             return False
-        return line.text in self._of_any or any(moment > line.time >= since for moment, since in self._written_by_git)
+        if any(moment > line.time >= since for moment, since in self._written_by_git):
+            return True
+        return _first_line(line.text) in self._elsewhere
 
     @cached_property
-    def _of_head(self) -> frozenset[str]:
+    def _of_head(self) -> set[bytes]:
         assert self._place is not None
         top, paths = self._place
-        return _texts(data for path in paths if (data := git.blob(top, "HEAD", path)) is not None)
+        found = (git.blob(top, "HEAD", path) or b"" for path in paths)
+        return set().union(*map(_first_lines, found))
 
     @cached_property
-    def _of_any(self) -> frozenset[str]:
+    def _elsewhere(self) -> set[bytes]:
+        """The lost lines that some other version has."""
         assert self._place is not None
-        return _texts(git.versions(*self._place))
+        wanted = {_first_line(line.text) for line in self.lost} - self._of_head
+        found: set[bytes] = set()
+        for data in git.versions(*self._place):
+            if found >= wanted:
+                break
+            found |= wanted & _first_lines(data)
+        return found
 
     @cached_property
     def _written_by_git(self) -> list[tuple[float, int]]:
@@ -244,13 +255,13 @@ def _is_staged(stamp: str, staged: git.Staged) -> bool:
     return (inode & 0xFFFFFFFF, size, time) == (staged.inode, staged.size, staged.time)
 
 
-def _texts(contents: Iterator[bytes] | list[bytes]) -> frozenset[str]:
-    found: set[str] = set()
-    for data in contents:
-        document = MemoryDocument(data)
-        found.update(document.entry(place, scope).text for scope in Scope for place in document.located(scope))
-        found.update(record.entry.text for record in parse(data))
-    return frozenset(found)
+def _first_line(text: str) -> bytes:
+    return text.partition("\n")[0].encode(errors="replace").strip()
+
+
+def _first_lines(data: bytes) -> set[bytes]:
+    """The lines of a memory or a retired file, without markers. Parsing every version would take minutes."""
+    return {line.partition(MARKER)[0].strip() for line in LINE.findall(data)}
 
 
 def _time_of(entry: Entry) -> str:

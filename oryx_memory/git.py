@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -221,15 +221,21 @@ def last_change(folder: Path, path: str) -> int | None:
     return int(found) if found else None
 
 
-def versions(folder: Path, paths: Iterable[str], commits: int = 2000) -> list[bytes]:
-    """Every content that files had in the newest commits of all branches, stashes and reflogs. Raises GitProblem.
+def versions(folder: Path, paths: Iterable[str], commits: int = 2000) -> Iterator[bytes]:
+    """The contents that files had in the newest commits of all branches, stashes and reflogs, newest first, each once.
+    Raises GitProblem.
 
     `paths` count from the top of the work tree.
     """
     found = run(folder, "rev-list", "--all", "--reflog", f"--max-count={commits}").decode().split()
     names = "".join(f"{commit}:{path}\n" for commit in found for path in paths)
     shown = run(folder, "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=os.fsencode(names))
-    return list(blobs(folder, re.findall(r"^blob ([0-9a-f]+)$", shown.decode(errors="replace"), re.MULTILINE)).values())
+    hashes = dict.fromkeys(re.findall(r"^blob ([0-9a-f]+)$", shown.decode(errors="replace"), re.MULTILINE))
+    left = list(hashes)
+    while left:
+        batch, left = left[:16], left[16:]  # few at once: a long history of a big file is more than memory has
+        contents = blobs(folder, batch)
+        yield from (contents[name] for name in batch)
 
 
 def ignored(folder: Path, path: Path) -> bool:

@@ -21,7 +21,7 @@ from oryx_memory.changes import Snapshot
 from oryx_memory.document import MemoryDocument, decode
 from oryx_memory.entry import Entry, Retirement, Scope
 
-_MARKER = b" <!-- oryx: "
+MARKER = b" <!-- oryx: "
 _KINDS = {"retired": (1, "from"), "restored": (-1, "to"), "again": (0, "in")}
 _RECORD = re.compile(
     rb"((retired|restored|again) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) (?:from|to|in) (core|archival)"
@@ -57,7 +57,7 @@ def record(stored: bytes, scope: Scope, why: Retirement, *, out: int, live: int,
     kind, preposition = next((name, word) for name, (number, word) in _KINDS.items() if number == out)
     lines: list[bytes] = _LINE.findall(stored)
     first = lines[0].rstrip(b"\r\n")
-    marker = f"{_MARKER.decode()}{kind} {why.time.isoformat(timespec='seconds')} "
+    marker = f"{MARKER.decode()}{kind} {why.time.isoformat(timespec='seconds')} "
     marker += f"{preposition} {scope.value}{f': {why.reason}' if out == 1 else ''}; run {why.run}; live {live}"
     marker += f"; gap {gap}" * (gap > 0) + f"; lines {len(lines)}" * (len(lines) > 1) + " -->"
     whole = first + marker.encode() + (lines[0][len(first) :] or b"\n") + b"".join(lines[1:])
@@ -80,8 +80,8 @@ def records(data: bytes, start: int = 0) -> Iterator[Record]:
     lines = _LINE.finditer(data, start)
     for match in lines:
         line = match.group()
-        at = line.rfind(_MARKER)
-        marker = _RECORD.fullmatch(line, at + len(_MARKER)) if at >= 0 else None
+        at = line.rfind(MARKER)
+        marker = _RECORD.fullmatch(line, at + len(MARKER)) if at >= 0 else None
         if marker is None:
             continue
         head, kind, time, scope, reason, run, live, gap, count = marker.groups()
