@@ -32,6 +32,8 @@ _NEWLINES = {b"\n": "lf", b"\r\n": "crlf", b"\r": "cr"}
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO must not hang us
 _WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
 
+Tail = Callable[[Layout, bytes], bytes | None]
+
 _held: set[int] = set()
 
 
@@ -100,7 +102,7 @@ class Lock:
                         if time.monotonic() >= give_up:
                             raise LockTimeout(self.path, self.timeout) from None
                         time.sleep(min(pause * (0.5 + os.urandom(1)[0] / 512), max(0.0, give_up - time.monotonic())))
-                        pause = min(pause * 2, 0.05)
+                        pause = min(pause * 2, 0.005)  # a writer in a loop leaves only moments free
                 if _same_file(descriptor, self.path):
                     return descriptor
             except BaseException:
@@ -295,7 +297,7 @@ def append(
     lock: Lock,
     path: Path,
     pieces: Callable[[bytes], Sequence[bytes]],
-    tail: Callable[[Layout, bytes], bytes | None],
+    tail: Tail,
     found: Callable[[str], None] = lambda _: None,
 ) -> Sequence[bytes]:
     """Add whole lines at the end of a file, which is made if it is missing. Durable when it returns.
@@ -322,7 +324,7 @@ def append(
                 _refuse_unsafe(descriptor, path)
                 if layout.conflict:
                     warn_of_conflict(path)
-                should = _append_verified(lock, path, descriptor, layout, payload, missing)
+                should = _append_verified(lock, path, descriptor, layout, missing, tail)
                 if not should:
                     return ()
         except FileNotFoundError:
@@ -380,11 +382,12 @@ def _layout(lock: Lock, path: Path, descriptor: int, found: Callable[[str], None
 
 
 def _append_verified(
-    lock: Lock, path: Path, descriptor: int, layout: Layout, payload: bytes, pieces: Sequence[bytes]
+    lock: Lock, path: Path, descriptor: int, layout: Layout, pieces: Sequence[bytes], tail: Tail
 ) -> Mapping[bytes, int]:
-    """Write the payload, which holds the pieces, at the end. Where they are not all in the file then, return how often
-    each shall be there.
+    """Write the pieces at the end of a file that has that layout. Where they are not all in the file then, return how
+    often each shall be there.
     """
+    payload = tail(layout, b"".join(pieces)) or b""
     size = layout.size
     lock.intend(f"append {path.name} {size}", payload)
     written = os.write(descriptor, payload)
@@ -398,10 +401,10 @@ def _append_verified(
         _take_back(descriptor, offset, payload[:written])
         lock.done()
         raise
-    if offset != size and payload[:1] not in b"\r\n" and os.pread(descriptor, 1, offset - 1) not in (b"\r", b"\n"):
-        # A program without the lock came first and left its line without an end: ours is glued to it.
+    before = os.pread(descriptor, offset, 0) if offset != size else b""
+    if offset != size and tail(scan((before,)), b"".join(pieces)) != payload:
+        # A program without the lock came first: ours is glued to its line, or outside of its section.
         _take_back(descriptor, offset, payload)
-        before = _read_all(descriptor)
         should = {piece: _count(before, piece) + count for piece, count in Counter(pieces).items()}
     elif _same_file(descriptor, path) and os.pread(descriptor, written, offset) == payload:
         now = os.fstat(descriptor)

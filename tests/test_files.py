@@ -264,6 +264,26 @@ def test_of_two_foreign_versions_in_one_exchange_the_newest_lives_and_the_other_
     assert b"- round 1" in (memory.path.parent / found).read_bytes()
 
 
+@pytest.mark.parametrize("left", ["", "## 归档记忆\n- 一\n## 核心记忆\n- 二\n"])
+def test_a_file_that_changes_between_scan_and_write_gets_the_line_in_its_section(
+    left: str, memory: MarkdownStore, machine: Machine
+) -> None:
+    acted: list[int] = []
+
+    def cut(name: str, number: int) -> None:
+        if name == "write" and "pwrite" in machine.names and not acted:
+            acted.append(number)
+            os.truncate(memory.path, 0)
+            memory.path.write_text(left, encoding="utf-8")
+
+    machine.before = cut
+    entry = memory.append("我们的 ours")
+    machine.before = None
+    assert acted
+    assert [item.raw for item in memory.read().archival].count(entry.raw) == 1
+    assert memory.path.read_text(encoding="utf-8").count(entry.raw) == 1
+
+
 def test_git_puts_a_newer_retired_file_there_between_plan_and_record(memory: MarkdownStore, machine: Machine) -> None:
     before = memory.path.read_bytes()
     entry = memory.read().archival[0]
