@@ -324,7 +324,7 @@ def append(
                 _refuse_unsafe(descriptor, path)
                 if layout.conflict:
                     warn_of_conflict(path)
-                should = _append_verified(lock, path, descriptor, layout, missing, tail)
+                should = _append_verified(lock, path, descriptor, layout, missing, tail, should)
                 if not should:
                     return ()
         except FileNotFoundError:
@@ -382,10 +382,16 @@ def _layout(lock: Lock, path: Path, descriptor: int, found: Callable[[str], None
 
 
 def _append_verified(
-    lock: Lock, path: Path, descriptor: int, layout: Layout, pieces: Sequence[bytes], tail: Tail
+    lock: Lock,
+    path: Path,
+    descriptor: int,
+    layout: Layout,
+    pieces: Sequence[bytes],
+    tail: Tail,
+    should: Mapping[bytes, int],
 ) -> Mapping[bytes, int]:
     """Write the pieces at the end of a file that has that layout. Where they are not all in the file then, return how
-    often each shall be there.
+    often each shall be there, which after a first round is what `should` says.
     """
     payload = tail(layout, b"".join(pieces)) or b""
     size = layout.size
@@ -402,7 +408,11 @@ def _append_verified(
         lock.done()
         raise
     before = os.pread(descriptor, offset, 0) if offset != size else b""
-    if offset != size and tail(scan((before,)), b"".join(pieces)) != payload:
+    if offset != size and should and not _lacking(before, should):
+        # A program without the lock came first, and has brought in what the last round missed.
+        _take_back(descriptor, offset, payload)
+        should = {}
+    elif offset != size and tail(scan((before,)), b"".join(pieces)) != payload:
         # A program without the lock came first: ours is glued to its line, or outside of its section.
         _take_back(descriptor, offset, payload)
         should = {piece: _count(before, piece) + count for piece, count in Counter(pieces).items()}

@@ -154,11 +154,13 @@ def live_snapshot(document: MemoryDocument) -> Snapshot:
     return Snapshot(document.entries(Scope.CORE), document.entries(Scope.ARCHIVAL))
 
 
-def with_retired(document: MemoryDocument, data: bytes) -> tuple[Snapshot, list[Record], list[Record]]:
+def with_retired(
+    document: MemoryDocument, data: bytes, *, before: str = ""
+) -> tuple[Snapshot, list[Record], list[Record]]:
     """The entries of a MEMORY.md with those that are still out, the records of these, and all records of the retired
-    file, whose bytes are `data`.
+    file, whose bytes are `data`; those of the run `before` are left out, as they were not there before it.
     """
     live = live_snapshot(document)
-    records = parse(data)
+    records = [item for item in parse(data) if not before or item.run != before]
     out = outstanding(records, live.texts())
     return replace(live, retired=tuple(item.entry for item in out)), out, records

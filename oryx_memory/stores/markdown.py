@@ -273,9 +273,11 @@ class MarkdownStore(LongTermMemoryStore):
             )
 
 
-def _with_retired(document: MemoryDocument, retired_path: Path) -> tuple[Snapshot, list[Record], list[Record]]:
-    """The snapshot with its retired entries, their records, and all records of the retired file."""
-    return with_retired(document, files.read(retired_path) or b"")
+def _with_retired(
+    document: MemoryDocument, retired_path: Path, *, before: str = ""
+) -> tuple[Snapshot, list[Record], list[Record]]:
+    """As `with_retired`, of a file."""
+    return with_retired(document, files.read(retired_path) or b"", before=before)
 
 
 class _Paths(NamedTuple):
@@ -368,7 +370,8 @@ class _Rewrite:
         document = MemoryDocument(data)
         if document.layout.conflict:
             files.warn_of_conflict(self.store.path)
-        snapshot, out, records = _with_retired(document, self.paths.retired)
+        # Records of an earlier round of this edit say what was not done: they would hide what the others say.
+        snapshot, out, records = _with_retired(document, self.paths.retired, before=self.run_id)
         change = self.plan(snapshot)
         if not change:
             self.change = change
@@ -378,7 +381,7 @@ class _Rewrite:
         self.copies = _copies_after(snapshot, change)
         self.restored = [(copy.entry, out[copy.at].stored, out[copy.at].gap) for copy in change.restore]
         live = Counter(copy.entry.text for copy in snapshot.live())
-        self.back = [(r, live[r.entry.text]) for r in came_back(records, live) if r.run != self.run_id]
+        self.back = [(item, live[item.entry.text]) for item in came_back(records, live)]
         named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
         self.still_out = Counter(item.entry.text for item in out)
         self.drop = {text for copy in change.purge if named[text := copy.entry.text] == self.still_out[text]}
