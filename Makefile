@@ -31,7 +31,10 @@ torture: .venv/test ## the long run of docs/reliability.md; TORTURE_APPENDS, TOR
 bench: .venv/core ## speed and memory, as ratios measured in one run; with matplotlib a picture, too
 	$(BIN)/python benchmarks/bench.py --plot benchmarks/results/bench.png
 
+eval: .venv/core ## how well recall finds what was asked for, on the sets of fixtures/eval
+	$(BIN)/python evaluation/evaluate.py
+
 docs: .venv/core ## write docs/commands.md anew
 	$(BIN)/python docs/commands.py > docs/commands.md
 
-.PHONY: help demo check test torture bench docs
+.PHONY: help demo check test torture bench eval docs

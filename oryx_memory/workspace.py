@@ -55,6 +55,11 @@ class Workspace:
             raise UnsafeName(agent)
         return self.agents_dir / agent / MEMORY
 
+    @property
+    def index_file(self) -> Path:
+        """The derived index of ranked recall, which may be absent and may be deleted."""
+        return self.root / "memory-index.db"
+
     def lock_file(self, memory_file: Path) -> Path:
         """The lock of a memory by its file, links followed: two links to one file share it."""
         name = str(memory_file.relative_to(os.path.realpath(self.root))).replace("/", "+")

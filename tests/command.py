@@ -126,7 +126,7 @@ for module in pkgutil.walk_packages(oryx_memory.__path__, "oryx_memory."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 for name in (
-    "_strptime", "ctypes", "difflib", "frontmatter", "grp", "hashlib", "importlib.metadata", "msgspec.json", "pwd",
+    "Stemmer", "_strptime", "ctypes", "difflib", "frontmatter", "grp", "hashlib", "importlib.metadata", "msgspec.json", "pwd",
     "rich.console", "rich.table", "rich.text", "shlex", "subprocess", "tempfile", "tomllib", "unicodedata", "urllib.parse", "zoneinfo",
 ):
     importlib.import_module(name)

@@ -1,9 +1,10 @@
 """Fixtures for all tests: a clean environment and home, a workspace, and the backends of the contract."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from command import make_ops
@@ -45,6 +46,15 @@ def ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """MEMORY.md of the agent ops, in the workspace of the folder that the test works in."""
     monkeypatch.chdir(tmp_path)
     return make_ops(tmp_path)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that every user can reach, as those of pytest are not."""
+    with TemporaryDirectory(prefix="oryx-test-") as name:
+        folder = Path(os.path.realpath(name))
+        folder.chmod(0o755)
+        yield folder
 
 
 @pytest.fixture(params=BACKENDS)

@@ -128,7 +128,6 @@ READING = (
     Case("recall-json-nothing", "recall -a ops --json 没有", 1, out="[]\n", err=("'没有'",)),
     Case("recall-all-agents", "recall --all-agents 2026", out=f"ops\t{RELEASE}\nops\t{UV}\n"),
     Case("recall-all-agents-nothing", "recall --all-agents 没有", 1, err=("any agent",)),
-    Case("recall-ranked", "recall -a ops --mode ranked uv", 2, err=("ranked", "not there yet", "--mode keyword")),
     Case("recall-empty", "recall -a ops ''", 2, err=("empty",)),
     Case("recall-blank", "recall -a ops '　'", 2, err=("blank",)),
     Case("recall-without-query", "recall -a ops", 2, err=("QUERY",)),

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from command import (
@@ -59,15 +58,6 @@ WRITERS = (
 )
 READING = pytest.mark.parametrize("command", READERS, ids=" ".join)
 WRITING = pytest.mark.parametrize("command", WRITERS, ids=" ".join)
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that every user can reach, as those of pytest are not."""
-    with TemporaryDirectory(prefix="oryx-test-") as name:
-        folder = Path(os.path.realpath(name))
-        folder.chmod(0o755)
-        yield folder
 
 
 def unprivileged(folder: Path, *arguments: str) -> Result:

@@ -11,7 +11,6 @@ import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -53,13 +52,10 @@ def ops(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that every user can reach, as those of pytest are not, with a `.git` that ends a walk upward."""
-    with TemporaryDirectory(prefix="oryx-test-") as name:
-        folder = Path(os.path.realpath(name))
-        folder.chmod(0o755)
-        (folder / ".git").mkdir()
-        yield folder
+def shared(shared: Path) -> Path:
+    """A folder that every user can reach, with a `.git` that ends a walk upward."""
+    (shared / ".git").mkdir()
+    return shared
 
 
 def give(folder: Path, uid: int) -> None:

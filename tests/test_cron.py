@@ -9,7 +9,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,9 +18,9 @@ import pytest
 from command import NOBODY, ORYX, PATIENCE, SCRIPTS, Result, as_user, memory, real, retired_file, with_path
 from hypothesis import given
 from hypothesis import strategies as st
+from oryx_memory.cli.undo import quoted
 
 from oryx_memory import SettingsError, Workspace, settings, stores
-from oryx_memory.cli.undo import quoted
 from oryx_memory.files import Lock
 from oryx_memory.workspace import initialise, named
 
@@ -55,15 +54,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     list(initialise(tmp_path))
     return tmp_path / ".oryxos"
-
-
-@pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that every user can reach, as those of pytest are not."""
-    with TemporaryDirectory(prefix="oryx-test-") as name:
-        folder = Path(os.path.realpath(name))
-        folder.chmod(0o755)
-        yield folder
 
 
 # What a run prints.

@@ -24,6 +24,8 @@ PURE = {
     "diffing",
     "merging",
     "rules",
+    "ranking",
+    "dates",
 }
 # A module may import from its own floor and those below.
 FLOORS = [
@@ -31,7 +33,8 @@ FLOORS = [
     PURE,
     {"workspace", "settings", "files", "database", "exchange", "git", "journal"},
     {"stores"},
-    {"checks"},
+    {"checks", "index"},
+    {"recall"},
     {"cli"},
 ]
 FORBIDDEN_IN_PURE = {"os", "sys", "io", "sqlite3", "subprocess", "time", "random", "socket", "warnings"}

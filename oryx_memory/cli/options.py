@@ -74,6 +74,13 @@ class Here:
             stores.require(self.workspace, self.settings, store.agent, lock_timeout=self.lock_timeout)
         return store
 
+    def purged(self, store: LongTermMemoryStore) -> None:
+        """What was destroyed in a memory leaves the index of ranked recall too, if there is one."""
+        if self.workspace.index_file.exists():
+            from oryx_memory.index import after_purge
+
+            after_purge(self.workspace.index_file, store, self.lock_timeout)
+
     def has_agent(self, agent: str | None) -> bool:
         """Whether the agent has a folder or a row."""
         return stores.has_agent(self.workspace, self.settings, agent, lock_timeout=self.lock_timeout)

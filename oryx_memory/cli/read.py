@@ -114,19 +114,26 @@ def recall(
     all_agents: Annotated[
         bool, typer.Option("--all-agents", help="Search every agent; lines are led by the agent and a tab.")
     ] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Ranked: lead lines with score and routes.")] = False,
+    min_score: Annotated[float, typer.Option(min=0, help="Ranked: only from this score on.")] = 0.0,
+    now: Annotated[
+        str | None, typer.Option(help="Ranked: what relative dates count from; by default now.", show_default=False)
+    ] = None,
 ) -> None:
-    """Print the archival entries that contain QUERY, in order of the file.
+    """Print the archival entries that contain QUERY, in order of the file; --mode ranked: those that answer it best.
 
     \b
     Case, width and accents' encoding do not matter; % and _ are text. Exit code 1 if there is none.
       oryx memory recall -a ops 复核
       oryx memory recall -a ops 'uv' || oryx memory append -a ops 'Use uv, not pip'
+      oryx memory recall -a ops --mode ranked '上线前要谁复核？'
     """
     keyword = one_text(query, "query")
     if keyword is None:
         raise RejectedInput("nothing to look for: give a QUERY")
     if (mode or here.settings["recall.mode"]) == Mode.RANKED:
-        raise RejectedInput("ranked recall is not there yet in this version; use --mode keyword")
+        _ranked(here, keyword, tag, since, until, limit, count, all_agents, explain, min_score, now)
+        return
     start, end = here.since(since), here.since(until)
     found: list[tuple[str | None, list[Entry]]] = []
     for agent in here.names(all_agents):
@@ -143,6 +150,39 @@ def recall(
     if not total:
         filtered = bool(tag or start or end)
         raise NothingFound(_nothing(here, keyword, all_agents=all_agents, filtered=filtered))
+
+
+def _ranked(
+    here: Here,
+    query: str,
+    tag: list[str] | None,
+    since: str | None,
+    until: str | None,
+    limit: int | None,
+    count: bool,
+    all_agents: bool,
+    explain: bool,
+    min_score: float,
+    now: str | None,
+) -> None:
+    from oryx_memory.cli import ranked  # brings the index, which keyword recall has no need of
+
+    start, end = here.since(since), here.since(until)
+    found = ranked.search(
+        here,
+        query,
+        lambda entry: bool(_filtered([entry], tag, start, end)),
+        all_agents=all_agents,
+        limit=limit,
+        min_score=min_score,
+        now=here.time(now) if now else None,
+    )
+    if count:
+        here.out.data(str(len(found)))
+    elif found or here.out.json:
+        ranked.show(here, found, all_agents=all_agents, explain=explain)
+    if not found:
+        raise NothingFound(f"nothing in {'any agent' if all_agents else title(here.agent)} answers {query!r}")
 
 
 @memory_command(app, "list")

@@ -120,7 +120,10 @@ def _clean_one(here: Here, agent: str | None, flags: dict[str, Any], dry_run: bo
     store = here.store(agent)
     page = here.workspace.agent_page(store.agent) if store.agent else None
     policy = here.settings.policy(here.workspace.front_matter(store.agent), page)
-    return store.clean(replace(policy, **flags), dry_run=dry_run)
+    report = store.clean(replace(policy, **flags), dry_run=dry_run)
+    if report.change.purge and not dry_run:
+        here.purged(store)
+    return report
 
 
 def _show(here: Here, report: CleanReport) -> None:

@@ -130,6 +130,7 @@ def forget(
     """
     change = _apply(here, changes.forget(reference, purge=purge))
     if purge:
+        here.purged(here.store())
         entry, count = change.purge[0].entry, len(change.purge)
         copies = "1 copy" if count == 1 else f"{count} copies"
         here.out.talk(f"destroyed {copies} of {entry.id}; git and backups keep theirs")
