@@ -10,6 +10,7 @@ import pytest
 from command import make_ops
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from machine import Machine
 
 from oryx_memory import LongTermMemoryStore, Workspace, settings, stores
 from oryx_memory.workspace import initialise, named
@@ -46,6 +47,12 @@ def ops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """MEMORY.md of the agent ops, in the workspace of the folder that the test works in."""
     monkeypatch.chdir(tmp_path)
     return make_ops(tmp_path)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Can stop us, or let another program act, before any step that touches a file."""
+    return Machine(monkeypatch)
 
 
 @pytest.fixture

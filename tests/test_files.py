@@ -26,11 +26,6 @@ LAST = Entry("- [2026-07-23 10:00:00] 最后一行")
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return Machine(monkeypatch)
-
-
-@pytest.fixture
 def memory(workspace: Workspace) -> MarkdownStore:
     store = MarkdownStore(workspace, "ops", lambda: NOW)
     store.path.parent.mkdir()
