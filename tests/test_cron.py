@@ -18,9 +18,9 @@ import pytest
 from command import NOBODY, ORYX, PATIENCE, SCRIPTS, Result, as_user, memory, real, retired_file, with_path
 from hypothesis import given
 from hypothesis import strategies as st
-from oryx_memory.cli.undo import quoted
 
 from oryx_memory import SettingsError, Workspace, settings, stores
+from oryx_memory.cli.hints import quoted
 from oryx_memory.files import Lock
 from oryx_memory.workspace import initialise, named
 

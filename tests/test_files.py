@@ -259,6 +259,25 @@ def test_of_two_foreign_versions_in_one_exchange_the_newest_lives_and_the_other_
     assert b"- round 1" in (memory.path.parent / found).read_bytes()
 
 
+def test_a_line_that_comes_back_while_git_swaps_files_has_one_record(memory: MarkdownStore, machine: Machine) -> None:
+    entry = memory.read().archival[0]
+    before = memory.path.read_bytes()
+    rounds: list[int] = []
+
+    def swap(name: str, number: int) -> None:
+        if name == "renameat2" and memory.retired_path.exists() and not rounds:
+            rounds.append(number)
+            _rename_over(memory.retired_path, lambda data: data)
+            _rename_over(memory.path, lambda _: before + b"\n- round %d\n" % len(rounds))
+
+    machine.before = swap
+    change = memory.edit(changes.forget(entry.id))
+    machine.before = None
+    assert rounds
+    assert memory.retired_path.read_text(encoding="utf-8").count(f"run {change.run}") == 1
+    assert memory.read(retired=True).texts()[entry.text] == 1
+
+
 @pytest.mark.parametrize("left", ["", "## 归档记忆\n- 一\n## 核心记忆\n- 二\n"])
 def test_a_file_that_changes_between_scan_and_write_gets_the_line_in_its_section(
     left: str, memory: MarkdownStore, machine: Machine

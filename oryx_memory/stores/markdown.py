@@ -351,17 +351,21 @@ class _Rewrite:
         self.seen = stamp
 
     def _set_right(self) -> None:
-        """After git, say, put another version of the retired file there while we were at work: what we retired is out
-        once more than it was, whatever that version says.
+        """After git, say, put another version of the retired file there while we were at work: what we retired has its
+        record, and is out once more than it was, whatever that version says.
         """
+        records = parse(files.read(self.paths.retired) or b"")
         live = live_snapshot(MemoryDocument(files.read(self.paths.memory) or b"")).texts()
-        found = Counter(item.entry.text for item in outstanding(parse(files.read(self.paths.retired) or b""), live))
+        ours = Counter(item.entry.text for item in records if item.run == self.run_id and item.out > 0)
+        found = Counter(item.entry.text for item in outstanding(records, live))
         new: list[bytes] = []
         for text, left in self.left.items():
             excess = found[text] - self.still_out[text] - len(left)
-            new += [made for _, _, made in left[excess:]] if excess < 0 else []
-            for entry, stored, _ in left[:excess] if excess > 0 else ():
-                new.append(self._record(stored, entry, out=-1, live=live[text]))
+            if ours[text] < len(left):
+                new += [made for _, _, made in left[ours[text] :]]
+            elif live[text] == self.copies[text]:  # nobody has brought it back meanwhile
+                for entry, stored, _ in left[: max(0, excess)]:
+                    new.append(self._record(stored, entry, out=-1, live=live[text]))
         if new:
             files.append(self.lock, self.paths.retired, partial(_given, new), Layout.at_end)
 
