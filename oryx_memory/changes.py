@@ -74,8 +74,8 @@ class Retire(NamedTuple):
 class Change:
     """What shall be done, or (as a store returns it) what was done, then with the id of the run.
 
-    `recover` puts lines back that another program overwrote. `purge` destroys: live copies leave without a record, and a text whose retired copies are all named loses its
-    records.
+    `recover` puts lines back that another program overwrote. `purge` destroys: live copies leave without a record, and
+    a text whose retired copies are all named loses its records.
     """
 
     add: tuple[Entry, ...] = ()

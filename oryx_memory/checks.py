@@ -1,7 +1,7 @@
 """`check`: what is wrong in a memory, in its files, in git, and against what was acknowledged.
 
 `rules` looks at the bytes; here stand the rules that need the journal and git, and the mending of what has one right
-answer. Nothing is changed but by `fix` and `accept`.
+answer. Nothing is changed but by `fix`, and by `check_workspace` where it is asked to.
 """
 
 import os
@@ -41,7 +41,6 @@ from oryx_memory.stores.markdown import MarkdownStore
 from oryx_memory.workspace import FOLDER, MEMORY, Workspace
 
 ALIKE = 0.75  # of two contents with one time, from which on one is the other with a typo mended
-DRIVER = "oryx-memory"
 _NOT_FOR_GIT = ("memory-state.db", "memory-index.db", ".locks/", ".oryx-tmp", ".found-")
 
 
@@ -134,7 +133,7 @@ def check_workspace(workspace: Workspace, *, mend: bool = False) -> Iterator[Fin
             command = f"git rm --cached {shlex.quote(name)} in {FOLDER}; oryx memory init keeps it out"
             yield Finding(None, workspace.root / name, Problem("tracked-state", 0, command))
     memory = workspace.memory_file(None)
-    if git.names_driver(workspace.root, memory, DRIVER) and not git.driver_installed(workspace.root):
+    if git.names_driver(workspace.root, memory) and not git.driver_installed(workspace.root):
         if mend:
             git.install_driver(workspace.root)
             return

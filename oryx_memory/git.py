@@ -248,12 +248,13 @@ def tracked(folder: Path) -> list[str]:
     return [os.fsdecode(name) for name in run(folder, "ls-files", "-z").split(b"\0")[:-1]]
 
 
-def names_driver(folder: Path, path: Path, driver: str) -> bool:
-    """Whether the attributes of a file name a merge driver. Raises GitProblem."""
-    return run(folder, "check-attr", "-z", "merge", "--", str(path)).split(b"\0")[2:3] == [driver.encode()]
+def names_driver(folder: Path, path: Path) -> bool:
+    """Whether the attributes of a file name our merge driver. Raises GitProblem."""
+    return run(folder, "check-attr", "-z", "merge", "--", str(path)).split(b"\0")[2:3] == [_OURS.encode()]
 
 
-_NAME, _DRIVER = "merge.oryx-memory.name", "merge.oryx-memory.driver"  # as .oryxos/.gitattributes names it
+_OURS = "oryx-memory"  # as .oryxos/.gitattributes names it
+_NAME, _DRIVER = f"merge.{_OURS}.name", f"merge.{_OURS}.driver"
 # Git takes any exit code but 0 for "conflicts are marked". Where they are not (no program on PATH, one that cannot start
 # or was killed), ours would stand there as if it were the result, so git's own merge of text does it. It is the program
 # oryx-memory: another's `oryx` may end with 0 and have done nothing. Git quotes %P itself.

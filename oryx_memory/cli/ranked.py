@@ -1,8 +1,7 @@
 """What `recall --mode ranked` prints: the best entries first, with their scores where they are asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from oryx_memory.cli.options import Here
 from oryx_memory.cli.output import styled, visible
@@ -11,16 +10,13 @@ from oryx_memory.index import open_or_in_memory
 from oryx_memory.recall import LIMIT, Hit, ranked
 from oryx_memory.stores import local_clock
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 Answer = tuple[str | None, Hit]
 
 
 def search(
     here: Here,
     query: str,
-    fits: "Callable[[Entry], bool]",
+    fits: Callable[[Entry], bool],
     *,
     all_agents: bool,
     limit: int | None,
