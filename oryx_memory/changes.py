@@ -95,8 +95,10 @@ Plan = Callable[[Snapshot], Change]
 
 
 def new_run(now: datetime, known: Container[str]) -> str:
-    """The id of a run that starts now: its time and a number that no run known so far has."""
-    number = 1
+    """The id of a run that starts now: its time and a number that no run known so far has. It counts milliseconds, as
+    git may have taken away for a while what an earlier run of this second wrote.
+    """
+    number = 1 + now.microsecond // 1000
     while (run := f"{now:%Y%m%dT%H%M%S}-{number}") in known:
         number += 1
     return run

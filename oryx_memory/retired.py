@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
+from itertools import groupby, islice
+from typing import NamedTuple
 
 from oryx_memory.changes import Snapshot
 from oryx_memory.document import MemoryDocument, decode
@@ -50,6 +51,11 @@ class Record:
         """The run that wrote the record."""
         assert self.entry.retired is not None
         return self.entry.retired.run
+
+    @property
+    def step(self) -> "Step":
+        """What the record says of its text."""
+        return Step(self.start, self.out, self.live, self.run)
 
 
 def record(stored: bytes, scope: Scope, why: Retirement, *, out: int, live: int, gap: int = 0) -> bytes:
@@ -111,42 +117,76 @@ def records(data: bytes, start: int = 0) -> Iterator[Record]:
         yield Record(entry, why[0], int(live), int(gap or 0), stored, match.start(), end)
 
 
-def outstanding(records: Iterable[Record], live: Mapping[str, int]) -> list[Record]:
-    """The records whose copies are still out, in the order of the file.
+class Step(NamedTuple):
+    """What a record says of its text: `out` and `live` as in Record, the offset of the record, its run."""
 
-    `live` counts the copies of each text in MEMORY.md. Copies still out = retired - restored - what came back
-    without a record (copies live now over the `live` of the newest record), never below 0; the newest come back first.
+    start: int
+    out: int
+    live: int
+    run: str
+
+
+def tally(steps: Iterable[Step], live: int) -> tuple[list[int], list[int]]:
+    """Of the records of one text, in the order of the file, those whose copies are still out, and those whose copies
+    came back without a record of it and stand in MEMORY.md, which has `live` copies; by their offsets, in order.
+
+    Copies out = retired - restored - what came back without a record, the newest first. That is what is live now over
+    the `live` of the newest record, and what was live before a run over the `live` of the record before it: so git may
+    take the retired file away and bring it back between two runs. Where branches that restored and retired were merged,
+    their counts are not of one history: a copy that came back before a run by this rule and stands nowhere is out.
     """
-    return _out_and_back(records, live)[0]
+    out: list[int] = []
+    returned: list[int] = []  # before some run
+    known: int | None = None
+    for _, items in groupby(steps, _run):
+        run = list(items)
+        if known is not None:
+            before = run[-1].live - sum(-1 if item.out > 0 else 1 for item in run)
+            returned += _take_newest(out, before - known)
+        for item in run:
+            if item.out > 0:
+                out.append(item.start)
+            elif item.out < 0:
+                _take_newest(out, 1)
+        known = run[-1].live
+    if known is None:
+        return [], []
+    back = _take_newest(out, live - known)
+    return sorted(out + _take_newest(returned, known - live)), sorted(back)
+
+
+def _run(step: Step) -> str:
+    return step.run
+
+
+def _take_newest(starts: list[int], count: int) -> list[int]:
+    keep = max(0, len(starts) - max(0, count))
+    taken = starts[keep:]
+    del starts[keep:]
+    return taken
+
+
+def outstanding(records: Iterable[Record], live: Mapping[str, int]) -> list[Record]:
+    """The records whose copies are still out, in the order of the file. `live` counts the copies of each text in
+    MEMORY.md.
+    """
+    return _tallied(records, live)[0]
 
 
 def came_back(records: Iterable[Record], live: Mapping[str, int]) -> list[Record]:
-    """The records whose copies came back without a record of it, in the order of the file."""
-    return _out_and_back(records, live)[1]
+    """The records whose copies came back without a record of it and are live, in the order of the file."""
+    return _tallied(records, live)[1]
 
 
-def _out_and_back(records: Iterable[Record], live: Mapping[str, int]) -> tuple[list[Record], list[Record]]:
-    stacks: dict[str, list[Record]] = {}
-    newest: dict[str, Record] = {}
+def _tallied(records: Iterable[Record], live: Mapping[str, int]) -> tuple[list[Record], list[Record]]:
+    steps: dict[str, list[Step]] = {}
+    found: dict[int, Record] = {}
     for item in records:
-        text = item.entry.text
-        newest[text] = item
-        stack = stacks.setdefault(text, [])
-        if item.out > 0:
-            stack.append(item)
-        elif item.out < 0 and stack:
-            stack.pop()
-    out: list[Record] = []
-    back: list[Record] = []
-    for text, stack in stacks.items():
-        still = max(0, len(stack) - max(0, live.get(text, 0) - newest[text].live))
-        out += stack[:still]
-        back += stack[still:]
-    return sorted(out, key=_start), sorted(back, key=_start)
-
-
-def _start(item: Record) -> int:
-    return item.start
+        found[item.start] = item
+        steps.setdefault(item.entry.text, []).append(item.step)
+    tallies = [tally(of_text, live.get(text, 0)) for text, of_text in steps.items()]
+    out, back = (sorted(start for both in tallies for start in both[which]) for which in (0, 1))
+    return [found[start] for start in out], [found[start] for start in back]
 
 
 def live_snapshot(document: MemoryDocument) -> Snapshot:

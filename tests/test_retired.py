@@ -1,6 +1,7 @@
 """Records of the retired file, and which copies are still out."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -10,7 +11,7 @@ from strategies import any_files
 
 from oryx_memory import Entry, Retirement, Scope
 from oryx_memory.document import MemoryDocument, decode
-from oryx_memory.retired import outstanding, parse, record
+from oryx_memory.retired import Step, outstanding, parse, record, tally
 from oryx_memory.stores.spool import still_out
 
 WHY = Retirement(datetime(2026, 8, 1, 2), "duplicate", "20260801T020000-1")
@@ -68,34 +69,83 @@ def test_a_pasted_record_in_a_continuation_line_is_text() -> None:
     assert [r.stored for r in records] == [stored]
 
 
+def _made(kind: int, live: int, run: object, text: str = "a") -> bytes:
+    return record(f"- {text}\n".encode(), Scope.CORE, replace(WHY, run=f"run-{run}"), out=kind, live=live)
+
+
 @pytest.mark.parametrize(
-    ("steps", "live_now", "out"),
+    ("runs", "live_now", "out"),
     [
         ([], 1, 0),
-        ([(1, 0)], 0, 1),
-        ([(1, 0)], 1, 0),  # killed before MEMORY.md was rewritten: live wins
-        ([(1, 2), (1, 1)], 1, 2),
-        ([(1, 2), (1, 1)], 3, 0),
-        ([(1, 0), (-1, 1)], 1, 0),
-        ([(1, 0), (1, 0), (-1, 1)], 1, 1),
-        ([(1, 0), (-1, 1), (1, 0)], 0, 1),
-        ([(1, 0), (0, 1)], 1, 1),  # an equal line was added while one is out
-        ([(1, 0), (0, 1)], 0, 1),
-        ([(-1, 1)], 5, 0),
+        ([[(1, 0)]], 0, 1),
+        ([[(1, 0)]], 1, 0),  # killed before MEMORY.md was rewritten: live wins
+        ([[(1, 2)], [(1, 1)]], 1, 2),
+        ([[(1, 1), (1, 1)]], 1, 2),  # the records of one run say what is live after all of it
+        ([[(1, 2)], [(1, 1)]], 3, 0),
+        ([[(1, 0)], [(-1, 1)]], 1, 0),
+        ([[(1, 0), (1, 0)], [(-1, 1)]], 1, 1),
+        ([[(1, 0)], [(-1, 1)], [(1, 0)]], 0, 1),
+        ([[(1, 0)], [(0, 1)]], 1, 1),  # an equal line was added while one is out
+        ([[(1, 0)], [(0, 1)]], 0, 1),
+        ([[(-1, 1)]], 5, 0),
+        ([[(1, 0)], [(1, 0)]], 0, 1),  # it came back unrecorded between the two
+        ([[(1, 0), (1, 0)], [(1, 0)]], 0, 2),
+        ([[(1, 0), (1, 0)], [(1, 1)]], 1, 1),
+        ([[(1, 1)], [(1, 0), (1, 0)]], 0, 2),
+        ([[(1, 1)], [(0, 1), (1, 1)]], 1, 2),  # an equal line was added and the old one retired, or the other way round
+        ([[(1, 0)], [(1, 0)], [(-1, 1)]], 0, 1),  # two branches, on one of which it was restored; merged, it is out
     ],
 )
-def test_which_copies_are_out(steps: list[tuple[int, int]], live_now: int, out: int) -> None:
-    data = b"".join(record(b"- a\n", Scope.CORE, WHY, out=kind, live=live) for kind, live in steps)
+def test_which_copies_are_out(runs: list[list[tuple[int, int]]], live_now: int, out: int) -> None:
+    data = b"".join(_made(kind, live, run) for run, steps in enumerate(runs) for kind, live in steps)
     assert len(outstanding(parse(data), Counter({"- a": live_now}))) == out
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("ab中"), st.sampled_from([1, -1, 0]), st.integers(0, 3)), max_size=12),
+    st.lists(
+        st.tuples(st.sampled_from("ab中"), st.sampled_from([1, -1, 0]), st.integers(0, 3), st.integers(0, 2)),
+        max_size=12,
+    ),
     st.lists(st.sampled_from("ab中"), max_size=5),
 )
-def test_which_copies_are_out_is_the_same_for_any_number(steps: list[tuple[str, int, int]], live: list[str]) -> None:
-    data = b"".join(
-        record(f"- {text}\n".encode(), Scope.CORE, WHY, out=kind, live=count) for text, kind, count in steps
-    )
+def test_which_copies_are_out_is_the_same_for_any_number(
+    steps: list[tuple[str, int, int, int]], live: list[str]
+) -> None:
+    data = b"".join(_made(kind, count, run, text) for text, kind, count, run in steps)
     entries = [Entry(f"- {text}") for text in live]
     assert list(still_out(data, entries)) == outstanding(parse(data), Counter(entry.text for entry in entries))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["retire", "restore", "add", "return", "take", "bring"]), st.integers(1, 3))))
+def test_every_copy_is_live_or_out_whatever_comes_back_and_is_taken_away(deeds: list[tuple[str, int]]) -> None:
+    """The truth is counted beside it. `return`: a foreign version or a killed writer leaves a retired line live.
+    `take`: git puts an older retired file there, so that what was retired since seems lost and is brought back;
+    `bring`: it puts the newer records before those that were written meanwhile.
+    """
+    live, out, seen, hidden, kept = 1, 0, list[Step](), list[Step](), 0
+
+    def visible() -> int:
+        return len(tally(seen, live)[0])
+
+    for run, (deed, count) in enumerate(deeds):
+        if deed == "retire" and live >= count:
+            live, out = live - count, out + count
+            seen += [Step(10 * run + number, 1, live, str(run)) for number in range(count)]
+        elif deed == "restore" and visible() >= count:
+            live, out = live + count, out - count
+            seen += [Step(10 * run + number, -1, live, str(run)) for number in range(count)]
+        elif deed == "add" and not hidden:
+            was_out = visible()
+            live += count
+            seen += [Step(10 * run + number, 0, live, str(run)) for number in range(count if was_out else 0)]
+        elif deed == "return" and out >= count and not hidden:
+            live, out = live + count, out - count
+        elif deed == "take" and not hidden:
+            kept = len(seen) // count
+            hidden, seen = seen[kept:], seen[:kept]
+            missing = max(0, live + out - live - visible())
+            live, out = live + missing, out - missing
+        elif deed == "bring" and hidden:
+            seen, hidden = seen[:kept] + hidden + seen[kept:], []
+        if not hidden:
+            assert visible() == out

@@ -8,9 +8,10 @@ live, so a writer that is killed in between has neither lost nor doubled anythin
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -147,8 +148,7 @@ class MarkdownStore(LongTermMemoryStore):
         with self._lock(paths) as lock:
             records = parse(files.read(paths.retired) or b"")
             live = live_snapshot(MemoryDocument(files.read(paths.memory) or b"")).texts()
-            now = self.clock().replace(microsecond=0)
-            why = Retirement(now, "", new_run(now, {item.run for item in records}))
+            why = _unsaid(self.clock(), {item.run for item in records})
             back = came_back(records, live)
             new = [record(item.stored, item.entry.scope, why, out=-1, live=live[item.entry.text]) for item in back]
             if new:
@@ -164,21 +164,9 @@ class MarkdownStore(LongTermMemoryStore):
         paths = self._paths()
         with self._lock(paths) as lock:
             spool.hold(self.stream())
-            now = self.clock().replace(microsecond=0)
-            again = Retirement(now, "", new_run(now, ()))
+            again = _unsaid(self.clock())
             for batch in spool.batches():
-                out = [
-                    record(
-                        piece(entry, b"\n"),
-                        entry.scope,
-                        entry.retired or again,
-                        out=int(bool(entry.retired)),
-                        live=live,
-                    )
-                    for entry, live, before in batch
-                    if entry.retired or before
-                ]
-                if out:
+                if out := [made for item in batch for made in _records_of(item, again)]:
                     files.append(lock, paths.retired, partial(_given, out), Layout.at_end)
                 new = [item.entry for item in batch if item.entry.retired is None]
                 journal = Journal(lock.path)
@@ -300,16 +288,13 @@ class _Rewrite:
         self.paths = paths
         self.plan = plan
         self.journal = Journal(lock.path)
-        self.now = store.clock().replace(microsecond=0)
+        self.now = store.clock()
         self.run_id = ""  # of all rounds
         self.change = Change()
         self.recorded: Counter[tuple[str, str]] = Counter()
         self.restored: list[tuple[Entry, bytes, int]] = []  # entry, its stored bytes, blank lines above
         self.copies: Counter[str] = Counter()  # of each text, live, after the change
         self.still_out: Counter[str] = Counter()  # of each text, retired, before it
-        self.back: list[
-            tuple[Record, int]
-        ] = []  # records of what is live again without a record, and live copies of it
         self.drop: set[str] = set()  # texts whose records go
         self.left: dict[str, list[tuple[Entry, bytes, bytes]]] = {}  # by text: what leaves, its bytes, its record
         self.seen = ""  # the stamp of the retired file as we left it
@@ -384,8 +369,6 @@ class _Rewrite:
         self.change = change = replace(change, run=self.run_id)
         self.copies = _copies_after(snapshot, change)
         self.restored = [(copy.entry, out[copy.at].stored, out[copy.at].gap) for copy in change.restore]
-        live = Counter(copy.entry.text for copy in snapshot.live())
-        self.back = [(item, live[item.entry.text]) for item in came_back(records, live)]
         named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
         self.still_out = Counter(item.entry.text for item in out)
         self.drop = {text for copy in change.purge if named[text := copy.entry.text] == self.still_out[text]}
@@ -403,11 +386,6 @@ class _Rewrite:
     def _records(
         self, document: MemoryDocument, places: "_Places", change: Change
     ) -> Iterator[tuple[tuple[str, str], bytes]]:
-        # Or the next record of the text would hide that it is live again, and one entry be two retired ones.
-        touched = _touched(change)
-        for item, live in self.back:
-            if item.entry.text in touched:
-                yield (item.entry.text, "back"), self._record(item.stored, item.entry, out=-1, live=live)
         leaving = [(item.copy, item.reason) for item in change.retire] + [(item.copy, "edited") for item in change.edit]
         for copy, reason in leaving:
             place = places[copy]
@@ -423,7 +401,7 @@ class _Rewrite:
     def _record(
         self, stored: bytes, entry: Entry, reason: str = "", *, out: int, gap: int = 0, live: int | None = None
     ) -> bytes:
-        why = Retirement(self.now, reason, self.change.run)
+        why = Retirement(self.now.replace(microsecond=0), reason, self.change.run)
         copies = self.copies[entry.text] if live is None else live
         return record(stored, entry.scope, why, out=out, live=copies, gap=gap)
 
@@ -503,19 +481,29 @@ def _append(
             files.replace(lock, path, partial(_added, scope, partial(_given, left)))
 
 
+def _unsaid(now: datetime, runs: Container[str] = ()) -> Retirement:
+    """The time and a run of records that need no reason."""
+    return Retirement(now.replace(microsecond=0), "", new_run(now, runs))
+
+
+def _records_of(item: "Lacking", again: Retirement) -> Iterator[bytes]:
+    """The records of an entry that comes from another memory. Where copies are out already, it is added before it is
+    retired, or it would pass for one of them that came back.
+    """
+    entry, live, out = item
+    stored = piece(entry, b"\n")
+    if out:
+        yield record(stored, entry.scope, again, out=0, live=live + bool(entry.retired))
+    if entry.retired:
+        yield record(stored, entry.scope, entry.retired, out=1, live=live)
+
+
 def _grew(before: str, after: str, size: int) -> bool:
     """Whether a file with one stamp became the one with the other by an append of that size and a line end."""
     if before == "-":
         return after.split(":")[2:3] == [str(size)]
     old, new = before.split(":"), after.split(":")
     return old[:2] == new[:2] and 0 <= int(new[2]) - int(old[2]) - size <= 2
-
-
-def _touched(change: Change) -> set[str]:
-    """The texts that a change writes records of."""
-    copies = [*(item.copy for item in change.retire), *(item.copy for item in change.edit), *change.restore]
-    new = [*change.add, *change.recover, *(item.new for item in change.edit)]
-    return {entry.text for entry in (*new, *(copy.entry for copy in copies))}
 
 
 def _rewrites(change: Change) -> bool:

@@ -8,13 +8,13 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from hashlib import blake2b
-from itertools import islice
+from itertools import groupby, islice
 from types import TracebackType
 from typing import NamedTuple
 
 from oryx_memory.entry import Entry, Retirement, Scope
 from oryx_memory.errors import RejectedInput
-from oryx_memory.retired import Record, record_at, records
+from oryx_memory.retired import Record, Step, record_at, records, tally
 
 BATCH = 2000  # entries that are in memory at once
 
@@ -27,13 +27,14 @@ WITH numbered AS (
     SELECT numbered.*, coalesce(held.live, 0) AS live, coalesce(held.out, 0) AS out
     FROM numbered LEFT JOIN held USING (text)
 )
-SELECT raw, scope, retired_at, reason, run, live + max(0, live_wanted - live - out), out
+SELECT raw, scope, retired_at, reason, run, iif(retired_at IS NULL, copy - out, max(live, live_wanted - out)),
+    out + iif(retired_at IS NULL, 0, copy - 1 - max(live_wanted, live + out))
 FROM counted WHERE copy > live + out ORDER BY retired_at IS NOT NULL, number
 """
 
 
 class Lacking(NamedTuple):
-    """An entry that the memory lacks: how many live copies it has when all is there, and retired ones before."""
+    """An entry that the memory lacks: how many live copies it has with this one, and how many are out without it."""
 
     entry: Entry
     live: int
@@ -93,28 +94,25 @@ def still_out(data: bytes, live: Iterable[Entry]) -> Iterator[Record]:
         return
     database = _temporary()
     try:
-        database.execute("CREATE TABLE newest (text BLOB PRIMARY KEY, live INT, now INT DEFAULT 0) WITHOUT ROWID")
-        database.execute("CREATE TABLE stack (start INTEGER PRIMARY KEY, text BLOB)")
-        database.execute("CREATE INDEX top ON stack (text, start)")
-        for item in records(data):
-            text = _digest(item.entry.text)
-            database.execute(
-                "INSERT INTO newest (text, live) VALUES (?, ?) ON CONFLICT (text) DO UPDATE SET live = excluded.live",
-                (text, item.live),
-            )
-            if item.out > 0:
-                database.execute("INSERT INTO stack VALUES (?, ?)", (item.start, text))
-            elif item.out < 0:
-                database.execute(
-                    "DELETE FROM stack WHERE start = (SELECT max(start) FROM stack WHERE text = ?)", (text,)
-                )
-        for entry in live:
-            database.execute("UPDATE newest SET now = now + 1 WHERE text = ?", (_digest(entry.text),))
-        for (start,) in database.execute(
-            "SELECT start FROM (SELECT start, now - live AS back, "
-            "row_number() OVER (PARTITION BY text ORDER BY start DESC) AS nth FROM stack JOIN newest USING (text)) "
-            "WHERE nth > back ORDER BY start"
-        ):
+        database.execute("CREATE TABLE step (start INTEGER PRIMARY KEY, out INT, live INT, run TEXT, text BLOB)")
+        database.execute("CREATE TABLE live (text BLOB PRIMARY KEY, copies INT) WITHOUT ROWID")
+        database.execute("CREATE TABLE still_out (start INTEGER PRIMARY KEY)")
+        database.executemany(
+            "INSERT INTO step VALUES (?, ?, ?, ?, ?)",
+            ((*item.step, _digest(item.entry.text)) for item in records(data)),
+        )
+        database.executemany(
+            "INSERT INTO live VALUES (?, 1) ON CONFLICT DO UPDATE SET copies = copies + 1",
+            ((_digest(entry.text),) for entry in live),
+        )
+        steps = database.execute(
+            "SELECT start, out, step.live, run, text, coalesce(copies, 0) FROM step LEFT JOIN live USING (text) "
+            "ORDER BY text, start"
+        )
+        for (_, copies), rows in groupby(steps, key=lambda row: row[4:]):
+            out, _ = tally((Step(*row[:4]) for row in rows), copies)
+            database.executemany("INSERT INTO still_out VALUES (?)", ((start,) for start in out))
+        for (start,) in database.execute("SELECT start FROM still_out ORDER BY start"):
             yield record_at(data, start)
     finally:
         database.close()

@@ -10,6 +10,7 @@ import random
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
@@ -51,33 +52,41 @@ class Foreign:
         self.number += 1
         return f"- [{datetime.now():%Y-%m-%d %H:%M:%S}] {sentence(f'{self.name}-{self.number}')}"
 
-    def wrote(self, before: str, after: str) -> None:
-        """It has put `after` in the place of what it read, `before`, which is empty while another program truncates."""
+    def wrote(self, before: Sequence[str], after: str) -> None:
+        """It has put `after` in the place of what it read and what stood there last, `before`."""
         self.log.write(Deed.REWROTE, self.name)
         self.dropped(before, after)
 
-    def dropped(self, before: str, after: str) -> None:
-        """Write down which hand-written pieces it has not written, and had read or could not see."""
+    def dropped(self, before: Sequence[str], after: str) -> None:
+        """Write down which hand-written pieces it has not written, and had read or could not see: a file that another
+        program truncates is empty.
+        """
         pieces = [piece.rstrip("\n") for piece in PIECES]
-        self.log.write(Deed.DROPPED, *(p for p in pieces if p not in after and (p in before or not before.strip())))
+        gone = (p for p in pieces if p not in after and any(p in text or not text.strip() for text in before))
+        self.log.write(Deed.DROPPED, *gone)
+
+    def read(self) -> str:
+        """The file, which another program may have written half of a character of."""
+        return self.path.read_text(encoding="utf-8", errors="replace")
 
     def oryxos(self) -> None:
         """OryxOS's own store: read, splice, write a temporary file, rename. What stands outside is dropped."""
-        before = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        before = self.read() if self.path.exists() else ""
         head, _, archival = before.partition(f"{ARCHIVAL}\n")
         core = head.partition(f"{CORE}\n")[2]
         text = f"{CORE}\n{core.strip()}\n{ARCHIVAL}\n{archival.strip()}\n{self.line()}"
         other = self.path.with_name("MEMORY.md.tmp")
         other.write_text(text, encoding="utf-8")
+        last = self.read()
         os.replace(other, self.path)
-        self.wrote(before, text)
+        self.wrote((before, last), text)
 
     def editor(self) -> None:
         """Read, wait, and overwrite in place with one edit: a typo in a new line, or a hand-written piece put back.
 
         New, since of an old one the journal no longer knows that it was acknowledged.
         """
-        before = text = self.path.read_text(encoding="utf-8")
+        before = text = self.read()
         told_to_stop(random.uniform(0.02, 0.4))
         missing = [piece for piece in PIECES if piece.rstrip("\n") not in text]
         lines = [line for line in text.partition(ARCHIVAL)[2].split("\n")[-30:] if "] w" in line]
@@ -87,31 +96,32 @@ class Foreign:
         elif lines:
             line = random.choice(lines)
             text = text.replace(line, line.replace("；", "; ", 1).replace("不", "别", 1))
+        last = self.read()
         with open(self.path, "r+b") as file:
             file.write(text.encode())
             file.truncate()
             self._look_back(file.fileno(), before)
-        self.wrote(before, text)
+        self.wrote((before, last), text)
 
     def truncater(self) -> None:
         """Truncate in place, and write anew with a line more."""
-        before = self.path.read_text(encoding="utf-8")
+        before = self.read()
         text = before + "\n" * (not before.endswith("\n")) + f"{self.line()}\n"
         with open(self.path, "wb") as file:
             file.write(text.encode())
             file.flush()
             self._look_back(file.fileno(), before)
-        self.wrote(before, text)
+        self.wrote((before,), text)
 
     def _look_back(self, descriptor: int, before: str) -> None:
         """Where another program put a new file in the place of the half-written one, what it did not see is dropped."""
         with suppress(FileNotFoundError):
             if not os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
-                self.dropped(before, self.path.read_text(encoding="utf-8"))
+                self.dropped((before,), self.read())
 
     def gitter(self) -> None:
         """A person at work in the repository: commits, with pre-commit's stash around its hook; stash; checkout."""
-        before = self.path.read_text(encoding="utf-8")
+        before = self.read()
         self.git("add", "-A", ".oryxos")
         self.git("commit", "--quiet", "--no-verify", "--message", "memories")
         kind = random.random()
@@ -123,16 +133,18 @@ class Foreign:
             self._bring_back("unexpected error" in said)
             self.log.write(Deed.REWROTE, "pre-commit, rolled back" if "Rolling back" in said else "pre-commit")
         elif kind < 0.75:
+            older = self._stash()
             self.git("stash", "push", "--quiet", "--", ".oryxos")
             told_to_stop(0.1)
-            if self.git("stash", "pop", "--quiet"):  # not over what was written meanwhile
+            # Not one that failed to come back in an earlier turn: git would merge its lines into today's, once more.
+            if self._stash() != older and self.git("stash", "pop", "--quiet"):  # not over what was written meanwhile
                 self._checkout()
                 self.git("stash", "pop", "--quiet")
             self.log.write(Deed.REWROTE, "git stash")
         else:
             self._checkout(str(self.path))
             self.log.write(Deed.REWROTE, "git checkout")
-        self.dropped(before, self.path.read_text(encoding="utf-8"))
+        self.dropped((before,), self.read())
 
     def _checkout(self, path: str = ".oryxos") -> None:
         """A writer of ours can make the file anew while git has it unlinked; then git says so and one tries again."""
@@ -147,6 +159,11 @@ class Foreign:
                 self._checkout()
                 self.git("apply", "--whitespace=nowarn", str(patch))
             patch.unlink()
+
+    def _stash(self) -> bytes:
+        """The newest stash; nothing where there is none."""
+        words = ["git", "rev-parse", "--quiet", "--verify", "refs/stash"]
+        return subprocess.run(words, cwd=self.top, capture_output=True, check=False).stdout
 
     def git(self, *words: str) -> str:
         """What git said on standard error; it says nothing where it has nothing to tell."""

@@ -58,12 +58,8 @@ def _account(ledger: Ledger, store: LongTermMemoryStore, root: Path) -> tuple[Ac
     named, rules = _checked(root)
     account = settle(ledger.deeds, *_texts(store), named)
     assert not account.unnamed, f"{list(account.unnamed)[:20]}\n{account.figures()}"
-    # A foreign rewrite that falls between our look at a file and our write can leave lines twice: seldom, and never
-    # where every program takes a lock.
-    doubled = account.doubled.total()
-    rewrites = sum(count for name, count in ledger.deeds[Deed.REWROTE].items() if not name.startswith("database"))
-    assert doubled <= rewrites, f"{list(account.doubled)[:20]}\n{account.figures()}"
-    assert account.acknowledged.total() == account.sum - doubled, account.figures()
+    assert not account.doubled, f"{list(account.doubled)[:20]}\n{account.figures()}"
+    assert account.acknowledged.total() == account.sum, account.figures()
     return account, rules
 
 
