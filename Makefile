@@ -10,6 +10,10 @@ help: ## list the targets
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
+.venv/vectors: .venv/core
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[vectors]'
+	touch $@
+
 .venv/test: .venv/core
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $@
@@ -28,10 +32,10 @@ test: check ## everything that must be green: check and all tests
 torture: .venv/test ## the long run of docs/reliability.md; TORTURE_APPENDS, TORTURE_KILLS, TORTURE_SECONDS change it
 	TORTURE=long $(BIN)/pytest tests/torture
 
-bench: .venv/core ## speed and memory, as ratios measured in one run; with matplotlib a picture, too
+bench: .venv/vectors ## speed and memory, as ratios measured in one run; with matplotlib a picture, too
 	$(BIN)/python benchmarks/bench.py --plot benchmarks/results/bench.png
 
-eval: .venv/core ## how well recall finds what was asked for, on the sets of fixtures/eval
+eval: .venv/vectors ## how well recall finds what was asked for, on the sets of fixtures/eval
 	$(BIN)/python evaluation/evaluate.py
 
 docs: .venv/core ## write docs/commands.md anew

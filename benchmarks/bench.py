@@ -12,7 +12,7 @@ is a measurement and not a test.
   The full-width row looks for a keyword whose letters stand in many lines as full-width forms (ＧＰＵ).
 - Peak memory: of a new process that does one thing, minus that of one that only imports the package.
 - sqlite: the same commands and calls against Typer, markdown, or itself with few entries.
-- Reviewing in git: review.py.
+- Reviewing in git: review.py. Ranked recall: recall.py. The service: service.py. The MCP server: server.py.
 - Comparison rows have no target. They show what people would use instead.
 
 Run `python benchmarks/bench.py`; `--markdown` gives the table as docs/performance.md has it, `--plot FILE` also draws
@@ -47,10 +47,14 @@ from measuring import (
     foreign_append,
     interleaved,
     naive_append,
+    peak_of,
     program,
     run,
 )
+from recall import ranked_rows
 from review import review_rows
+from server import server_rows
+from service import service_rows
 
 from oryx_memory import LongTermMemoryStore, journal
 from oryx_memory.stores import markdown
@@ -71,20 +75,6 @@ SEGMENT_ENTRIES = 3_300  # about 0.5 MB of records, not quite a segment
 KEYWORDS = {"English": "Kestrel", "Chinese": "灰度回滚", "full-width": "GPU池"}
 HEADINGS = ("what", "measured", "baseline", "ratio", "target", "")
 
-PRELUDE = """
-import sys
-import oryx_memory
-
-def peak():
-    # Linux lets a new process inherit ru_maxrss from the one that started it, so ask for its own peak there.
-    try:
-        with open("/proc/self/status") as status:
-            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
-    except (OSError, StopIteration):
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-"""
 ACTIONS = {
     "import": "",
     "append": f"oryx_memory.open_memory(sys.argv[2], root=sys.argv[1]).append({TEXT!r})",
@@ -272,24 +262,18 @@ def memory_rows(place: Place, plan: Plan) -> Iterator[Row]:
     peaks: dict[str, list[int]] = {action: [] for action in ACTIONS}
     for _ in range(plan.memory_rounds):
         for action, code in ACTIONS.items():
-            peaks[action].append(peak_of(code, place, "huge"))
+            peaks[action].append(peak_of(code, place, "huge", KEYWORDS["Chinese"]))
     imports = median(peaks["import"])
     for action, target in (("append", WHOLE_FILE), ("load", MEMORY_TARGET), ("recall", MEMORY_TARGET)):
         what = f"peak memory of {action}, {megabytes(place.file('huge'))} / size of the file"
         yield Row(what, median(peaks[action]) - imports, size, target, unit="MB")
     yield Row("  for comparison: peak memory of the imports alone", imports, size, unit="MB")
     middle, large = (
-        median(peak_of(MIGRATE, place, agent) for _ in range(plan.migration_rounds)) for agent in ("middle", "large")
+        median(peak_of(MIGRATE, place, agent, "") for _ in range(plan.migration_rounds))
+        for agent in ("middle", "large")
     )
     what = f"peak memory of migrating {plan.large:,} entries / {plan.middle:,}, imports included"
     yield Row(what, large, middle, FLAT_TARGET, unit="MB")
-
-
-def peak_of(code: str, place: Place, agent: str) -> int:
-    """Peak memory in bytes of a new process that runs the code on an agent's memory."""
-    return int(
-        run([sys.executable, "-c", f"{PRELUDE}\n{code}\nprint(peak())", str(place.root), agent, KEYWORDS["Chinese"]])
-    )
 
 
 def megabytes(path: Path) -> str:
@@ -359,7 +343,17 @@ def main() -> None:
         clean_environment(Path(folder))
         place = Place(Path(folder))
         prepare(place, plan)
-        parts = (cold_rows, append_rows, recall_rows, memory_rows, sqlite_rows, review_rows)
+        parts = (
+            cold_rows,
+            append_rows,
+            recall_rows,
+            memory_rows,
+            sqlite_rows,
+            review_rows,
+            ranked_rows,
+            service_rows,
+            server_rows,
+        )
         rows = [row for measure in parts for row in measure(place, plan)]
         if picture:
             import plot

@@ -41,6 +41,21 @@ NAMES = "王李张刘陈杨赵黄"
 TEXT = "一条普通的记录，plain and short。"
 LINE = f"- [2026-07-22 09:30:00] {TEXT}"
 
+PRELUDE = """
+import sys
+import oryx_memory
+
+def peak():
+    # Linux lets a new process inherit ru_maxrss from the one that started it, so ask for its own peak there.
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -51,6 +66,7 @@ class Plan:
     large: int = 100_000
     blocks: int = 10  # the huge file is that many times the large one
     branch: int = 1_000  # what each of two branches adds
+    recall_sizes: tuple[int, ...] = (1_000, 10_000, 100_000)  # of ranked recall
     growth: tuple[int, ...] = (100, 1_000, 10_000, 100_000, 1_000_000)  # the plot's
     cold_rounds: int = 35
     append_rounds: int = 31
@@ -67,6 +83,7 @@ QUICK = Plan(
     large=2_500,
     blocks=2,
     branch=100,
+    recall_sizes=(700, 1_000, 2_500),
     growth=(100, 1_000, 2_500),
     cold_rounds=1,
     append_rounds=5,
@@ -188,6 +205,11 @@ def program(name: str) -> str:
     if not os.access(path, os.X_OK):
         raise SystemExit(f"{path}: not there; install the package for this interpreter (pip install -e .)")
     return str(path)
+
+
+def peak_of(code: str, place: Place, agent: str, text: str) -> int:
+    """Peak memory in bytes of a new process that runs the code on an agent's memory, with a text to look for."""
+    return int(run([sys.executable, "-c", f"{PRELUDE}\n{code}\nprint(peak())", str(place.root), agent, text]))
 
 
 def naive_append(path: Path) -> None:

@@ -1,5 +1,6 @@
 # The main job on a throw-away workspace; each command is printed before its output.
 set -eu
+here=$(cd "$(dirname "$0")" && pwd)
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 cd "$place"
@@ -45,3 +46,8 @@ run "oryx memory append -a ops '写进 SQLite 的一条'"
 run "oryx memory recall -a ops SQLITE"
 run "oryx memory migrate-backend --to markdown --all-agents --switch"
 run "tail -2 .oryxos/agents/ops/MEMORY.md"
+run "oryx memory recall -a ops --mode ranked --explain 'who has to review what goes live? 复核几个人'"
+printf '\n$ %s\n' "python docs/conversation.py # an agent with memory; its model follows a script"
+python "$here/conversation.py"
+run "oryx memory load -a demo"
+run "oryx memory session list"

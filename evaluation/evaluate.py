@@ -1,6 +1,7 @@
 """How well recall finds what was asked for: three sets of memories and questions, each with every mode.
 
-Run `python evaluation/evaluate.py` (`make eval`); the sets, their sources and licences are in fixtures/eval. Every
+Run `python evaluation/evaluate.py` (`make eval`); what ORYX_EMBEDDING_PROVIDER, _MODEL and _BASE_URL name, with its key in
+the usual variable, gets rows of its own. The sets, their sources and licences are in fixtures/eval. Every
 question is asked at the time of the newest memory of its store. A mode is a function that takes the memories of a store
 and gives a function from a question to the places of the memories that it finds, best first.
 
@@ -10,20 +11,22 @@ none is listed. hit@10: the share of questions with at least one evidence among 
 
 import argparse
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple
 
-from oryx_memory import Entry, open_memory, ranking
+from oryx_memory import Entry, open_memory, ranking, settings, vectors
 from oryx_memory import recall as engine
-from oryx_memory.index import Index
+from oryx_memory.embeddings import Embedder, open_embedder
 from oryx_memory.matching import Keyword
-from oryx_memory.workspace import initialise
+from oryx_memory.workspace import initialise, named
 
 SETS = Path(__file__).parent.parent / "fixtures" / "eval"
 WEIGHTS = engine.WEIGHTS
@@ -92,17 +95,41 @@ def without(memories: Sequence[Memory], *, dates: bool) -> Search:
     return search
 
 
-def recall(memories: Sequence[Memory]) -> Search:
-    """What `recall --mode ranked` itself gives, over a MEMORY.md that has the memories."""
+def recall(memories: Sequence[Memory], embedder: Embedder | None = None) -> Search:
+    """What `recall --mode ranked` itself gives, over a MEMORY.md that has the memories; with an embedder after
+    `oryx memory index`.
+    """
     folder = Path(mkdtemp(dir=FOLDER.name))
     list(initialise(folder))
     store = open_memory("ops", root=folder)
     entries = [Entry.new(memory.text, time=memory.time) for memory in memories]
     store.add(entries)
     places = {entry.raw: place for place, entry in enumerate(entries)}
-    index = Index.in_memory()
+    index = vectors.open_index(named(folder).index_file)
     newest = max(memory.time for memory in memories)
-    return lambda query: [places[hit.entry.raw] for hit in engine.ranked(store, index, query, now=newest, limit=10)]
+    semantic = None
+    if embedder:
+        vectors.embed(index, store, embedder)
+        semantic = vectors.Semantic(embedder, "", lambda: newest)
+
+    def search(query: str) -> list[int]:
+        found = engine.ranked(store, index, query, now=newest, limit=10, semantic=semantic)
+        return [places[hit.entry.raw] for hit in found.hits]
+
+    return search
+
+
+def meaning(memories: Sequence[Memory], embedder: Embedder) -> Search:
+    """The vectors alone, whatever the query is written in."""
+    rows = embedder.embed([memory.text for memory in memories])
+    return lambda query: (rows @ embedder.embed([query], "query")[0]).argsort()[::-1].tolist()
+
+
+def embedders() -> Iterator[Embedder]:
+    """The hash, which needs no model, and what the environment names."""
+    for options in ({"provider": "hashing"}, settings.load(None, os.environ).embedding):
+        if embedder := open_embedder(options, os.environ):
+            yield embedder
 
 
 FOLDER = TemporaryDirectory(prefix="oryx-eval-")
@@ -112,6 +139,9 @@ MODES: dict[str, Callable[[Sequence[Memory]], Search]] = {
     "lexical, dates": lambda memories: without(memories, dates=True),
     "recall --mode ranked": recall,
 }
+for made in embedders():
+    MODES[f"vectors alone, {made.model}"[:44]] = partial(meaning, embedder=made)
+    MODES[f"ranked, {made.model}"[:44]] = partial(recall, embedder=made)
 
 
 def measure(found: Sequence[str], evidence: Iterable[str]) -> list[float]:
@@ -152,9 +182,9 @@ def main() -> None:
     names = chosen.set or sorted(path.name.removesuffix(".queries.jsonl") for path in SETS.glob("*.queries.jsonl"))
     started = time.perf_counter()
     for name in names:
-        print(f"{name:28}" + "".join(f"{column:>11}" for column in COLUMNS))
+        print(f"{name:46}" + "".join(f"{column:>11}" for column in COLUMNS))
         for mode in chosen.mode or MODES:
-            print(f"  {mode:26}" + "".join(f"{figure:11.3f}" for figure in evaluate(name, MODES[mode])), flush=True)
+            print(f"  {mode:44}" + "".join(f"{figure:11.3f}" for figure in evaluate(name, MODES[mode])), flush=True)
     print(f"{time.perf_counter() - started:.1f} s")
 
 

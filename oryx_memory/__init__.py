@@ -12,12 +12,15 @@ from oryx_memory.errors import (
     OryxMemoryWarning,
     Refused,
     RejectedInput,
+    ServiceProblem,
     SettingsError,
     UnsafeName,
 )
 from oryx_memory.retention import Policy
+from oryx_memory.service import MemoryService, Recalled, current_agent, current_agent_name
 from oryx_memory.settings import Settings
 from oryx_memory.stores import LongTermMemoryStore, open_memory
+from oryx_memory.tools import ToolAnswer, ToolExecutor, anthropic_tools, openai_tools
 from oryx_memory.window import Memory
 from oryx_memory.workspace import Workspace
 
@@ -29,20 +32,29 @@ __all__ = [
     "LockTimeout",
     "LongTermMemoryStore",
     "Memory",
+    "MemoryService",
     "NoAgent",
     "NoWorkspace",
     "NothingFound",
     "OryxMemoryError",
     "OryxMemoryWarning",
     "Policy",
+    "Recalled",
     "Refused",
     "RejectedInput",
     "Retirement",
     "Scope",
+    "ServiceProblem",
     "Settings",
     "SettingsError",
     "Snapshot",
+    "ToolAnswer",
+    "ToolExecutor",
     "UnsafeName",
     "Workspace",
+    "anthropic_tools",
+    "current_agent",
+    "current_agent_name",
     "open_memory",
+    "openai_tools",
 ]

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +21,6 @@ from oryx_memory.diffing import similarity
 from oryx_memory.document import BOM, MemoryDocument
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import GitProblem, OryxMemoryWarning, RejectedInput, SettingsError
-from oryx_memory.guard import find
 from oryx_memory.journal import Journal, Line
 from oryx_memory.retention import Policy
 from oryx_memory.retired import MARKER, came_back, live_snapshot, parse
@@ -37,6 +35,7 @@ from oryx_memory.rules import (
     newline_counts,
     returned,
 )
+from oryx_memory.settings import did_you_mean, masked
 from oryx_memory.stores.markdown import MarkdownStore
 from oryx_memory.workspace import FOLDER, MEMORY, Workspace
 
@@ -59,19 +58,14 @@ class Finding(NamedTuple):
     @property
     def message(self) -> str:
         """What the problem says, without the value of anything that looks like a credential."""
-        text = self.problem.message
-        for found in reversed(find(text)):
-            text = f"{text[: found.start]}[{found.kind}]{text[found.end :]}"
-        return text
+        return masked(self.problem.message)
 
 
 def known_rules(names: Collection[str], path: Path) -> frozenset[str]:
     """The rules that `[check] ignore` of a settings file names. Raises SettingsError for one that is none."""
     for name in names:
         if name not in RULES:
-            near = get_close_matches(name, RULES, 1, 0.5)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingsError(f"check.ignore: there is no rule {name!r}{hint}", path)
+            raise SettingsError(f"check.ignore: there is no rule {name!r}{did_you_mean(name, RULES)}", path)
     return frozenset(names)
 
 

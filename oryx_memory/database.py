@@ -1,6 +1,7 @@
 """OryxOS's SQLite file: opening it, the one transaction primitive, our migrations, and what its errors mean.
 
-Only the standard sqlite3: two SQLite libraries in one process break each other's locks. An existing journal mode is
+Only the standard sqlite3: two SQLite libraries in one process break each other's locks. (The index of ranked recall is
+another file, and may be opened through pysqlite3, by one library at a time.) An existing journal mode is
 never changed, a file that we make is WAL; `synchronous` is FULL, so an acknowledged commit survives a power cut.
 `commit` occurs in `transaction` alone. sqlite-utils is imported only where a migration has to run.
 """
@@ -8,10 +9,13 @@ never changed, a file that we make is WAL; `synchronous` is FULL, so an acknowle
 import contextlib
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
+from oryx_memory import files
 from oryx_memory.errors import FileProblem, LockTimeout
 from oryx_memory.files import adopt
 
@@ -22,8 +26,9 @@ MIGRATION_SET = "oryx_memory"
 MIGRATIONS = ("entries", "agent_name", "details")  # named and append-only; what each does is in `_migrations`
 
 
-def connect(path: Path, *, timeout: float, write: bool) -> sqlite3.Connection | None:
-    """Open the database, or None where there is none and nothing will be written. `timeout` in seconds.
+def connect(path: Path, *, timeout: float, write: bool, library: ModuleType = sqlite3) -> sqlite3.Connection | None:
+    """Open the database, or None where there is none and nothing will be written. `timeout` in seconds; `library` is
+    sqlite3 or another one with its interface.
 
     Raises FileProblem.
     """
@@ -33,21 +38,31 @@ def connect(path: Path, *, timeout: float, write: bool) -> sqlite3.Connection | 
                 return None
             _make(path)
         if write:
-            return _opened(path, "rw", timeout)
+            return _opened(path, "rw", timeout, library)
         try:
-            return _opened(path, "ro", timeout)
-        except sqlite3.OperationalError as error:
+            return _opened(path, "ro", timeout, library)
+        except _errors() as error:
             # A WAL file in a folder that cannot be written: nobody can be writing it either.
-            unreachable = error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+            unreachable = getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+                sqlite3.SQLITE_CANTOPEN,
+                sqlite3.SQLITE_READONLY,
+            )
             if not unreachable or os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists():
                 raise
-            return _opened(path, "ro&immutable=1", timeout)
+            return _opened(path, "ro&immutable=1", timeout, library)
 
 
-def _opened(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
+def stamp(path: Path) -> str:
+    """A text that changes when the database is written or replaced."""
+    log = path.with_name(f"{path.name}-wal")  # comes and goes, empty, with those who only read
+    size = log.stat().st_size if log.exists() else 0
+    return f"{files.stamp(path)} {files.stamp(log) if size else '-'}"
+
+
+def _opened(path: Path, mode: str, timeout: float, library: ModuleType) -> sqlite3.Connection:
     from urllib.parse import quote
 
-    connection = sqlite3.connect(
+    connection: sqlite3.Connection = library.connect(
         f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=timeout, isolation_level=None, check_same_thread=False
     )
     try:
@@ -62,8 +77,8 @@ def _opened(path: Path, mode: str, timeout: float) -> sqlite3.Connection:
 
 def _make(path: Path) -> None:
     """Make an empty database in WAL mode; it takes its name only when it is whole, and replaces nothing."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.oryx-tmp")
-    temporary.unlink(missing_ok=True)
+    # Threads of one process make it at once, too.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.oryx-tmp")
     try:
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
@@ -160,12 +175,18 @@ def columns(connection: sqlite3.Connection, table: str) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
 
 
+def _errors() -> tuple[type[Exception], ...]:
+    """What SQLite raises: pysqlite3's errors are no subclasses of the standard library's."""
+    other = sys.modules.get("pysqlite3.dbapi2")
+    return (sqlite3.Error, other.Error) if other else (sqlite3.Error,)
+
+
 @contextlib.contextmanager
 def problems(path: Path, timeout: float) -> Iterator[None]:
     """Tell SQLite's errors as one line with the file. Raises FileProblem, or LockTimeout for a file that is locked."""
     try:
         yield
-    except sqlite3.Error as error:
+    except _errors() as error:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise LockTimeout(path, timeout) from error

@@ -187,6 +187,19 @@ def as_record(entry: Entry, agent: str | None) -> dict[str, Any]:
     return made
 
 
+def formed(content: str, time: datetime | None) -> str:
+    """The stored lines of an entry of which only content and time are kept: `- [time] content`, further lines indented,
+    blank ones left out.
+    """
+    if "\n" in content or "\r" in content:
+        first, *rest = content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        lines = (line if line[0] in BLANKS else f"  {line}" for line in rest if line.strip(BLANKS))
+        content = "\n".join([first, *lines])
+    if time is None:
+        return f"- {content}"
+    return f"- [{time.replace(tzinfo=None, microsecond=0).isoformat(sep=' ')}] {content}"
+
+
 def one_line(text: str) -> str:
     """`text` as one line: line breaks become spaces, other controls but TAB go, runs of spaces become one,
     ends are stripped and a section heading inside becomes corner-bracket text, so that it cannot start a section.

@@ -10,6 +10,7 @@
     ├── SettingsError               exit 3   also ValueError
     ├── FileProblem                 exit 3   also OSError
     ├── GitProblem                  exit 3
+    ├── ServiceProblem              exit 4
     └── LockTimeout                 exit 5   also TimeoutError
 
     OryxMemoryWarning               also UserWarning; shown, never raised by us
@@ -95,6 +96,19 @@ class GitProblem(OryxMemoryError):
     def __init__(self, message: str, folder: Path) -> None:
         self.folder = folder
         super().__init__(message)
+
+
+class ServiceProblem(OryxMemoryError):
+    """A service or a model did not give what was asked of it. `service` names it; `heals` tells whether the same question
+    may be answered later, or not until a person changes something.
+    """
+
+    exit_code = 4
+
+    def __init__(self, service: str, message: str, *, heals: bool) -> None:
+        self.service = service
+        self.heals = heals
+        super().__init__(f"{service}: {message}")
 
 
 class LockTimeout(OryxMemoryError, TimeoutError):

@@ -28,6 +28,7 @@ from oryx_memory.errors import FileProblem, LockTimeout, OryxMemoryWarning
 
 ROUNDS = 3  # tries against programs that take no lock
 CHUNK = 1 << 20
+SETTLES = 2_000_000_000  # nanoseconds
 _NEWLINES = {b"\n": "lf", b"\r\n": "crlf", b"\r": "cr"}
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO must not hang us
 _WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW
@@ -291,6 +292,14 @@ def stamp(path: Path) -> str:
         return _stamp(os.stat(path))
     except (FileNotFoundError, NotADirectoryError):
         return "-"
+
+
+def settled(stamps: str) -> str | None:
+    """Stamps of files, parted by blanks, or None while one of the files is so new, by its own clock, that a further
+    write might not change its stamp: file systems count time in steps of up to 2 seconds.
+    """
+    times = map(int, re.findall(r"(?<!\S)\d+:\d+:\d+:(\d+)(?!\S)", stamps))
+    return stamps if max(times, default=0) < time.time_ns() - SETTLES else None
 
 
 def append(

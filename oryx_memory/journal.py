@@ -2,7 +2,7 @@
 
 One journal for each memory, beside its lock, written under it and never synced: losing it loses no memory, only the
 names of losses. Two segments bound it; before the older is dropped its lines are looked for once, and what is gone is
-carried over. A record is RS, a kind, nanoseconds since 1970, the rest and LF (RFC 7464's framing), so that one that
+carried over, and what is live as far as it fits: a program without the lock may destroy it any time. A record is RS, a kind, nanoseconds since 1970, the rest and LF (RFC 7464's framing), so that one that
 was torn is passed over:
 `+ TIME SCOPE TEXT` a line was acknowledged; `? TIME STAMP` a version of the file was found that we did not write.
 """
@@ -26,7 +26,15 @@ _ESCAPES = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\x1e": "\\x"}
 _ESCAPED = str.maketrans(_ESCAPES)
 _MARKS = 50  # `?` records that are carried over
 
-Held = Callable[[Mapping[str, int]], Mapping[str, int]]
+
+class Copies(NamedTuple):
+    """How often each text is in a memory: live and retired together, and live alone."""
+
+    held: Mapping[str, int]
+    live: Mapping[str, int]
+
+
+Held = Callable[[Mapping[str, int]], Copies]
 
 
 class Line(NamedTuple):
@@ -52,8 +60,8 @@ class Journal:
         self.old_path = self.path.with_suffix(".journal.1")
 
     def added(self, entries: Sequence[Entry], held: Held) -> None:
-        """These lines are acknowledged. `held` counts each text that is in the memory, live and retired, given how
-        often each should be there; it is asked where a segment is dropped.
+        """These lines are acknowledged. `held` counts the texts that are in the memory, given how often each should be
+        there; it is asked where a segment is dropped.
         """
         now = time.time_ns()
         # Each has a moment of its own: equal records count once.
@@ -122,23 +130,20 @@ class Journal:
             self._write(records[whole:], held)
 
     def _rotate(self, held: Held) -> None:
-        """Drop the old segment. What of it is gone is written behind the younger one first, then that takes its
+        """Drop the old segment. What of it is gone or live is written behind the younger one first, then that takes its
         place: a process that is killed in between leaves a record in both, which counts once.
         """
         old, marks = _parsed(_records(self.old_path))
         wanted = Counter(line.text for line in self.read()[0]) if old else Counter[str]()
-        there = held(wanted) if old else {}
-        gone = Counter({text: count - there.get(text, 0) for text, count in wanted.items()})
-        carried: list[bytes] = []
-        room = SEGMENT // 2
-        dropped = 0
-        for line in reversed(old):
-            if gone[line.text] > 0:
-                gone[line.text] -= 1
-                record = _line(line)
-                room -= len(record)
-                dropped += room < 0
-                carried += [record] * (room >= 0)
+        there = held(wanted) if old else Copies({}, {})
+        gone = Counter({text: count - there.held.get(text, 0) for text, count in wanted.items()})
+        missing = _newest(old, gone)
+        carried, dropped = _fitting(missing, SEGMENT // 2)
+        others = set(old).difference(missing)
+        living = _newest([line for line in old if line in others], Counter(there.live))
+        # Core first: it is what agents are always given, and nothing cleans it.
+        living.sort(key=lambda line: line.scope is not Scope.CORE)
+        carried += _fitting(living, SEGMENT // 4)[0]
         if carried:
             carried += [_record("?", mark.time, mark.stamp) for mark in marks[-_MARKS:]]
             self._replace(self.path, [*_records(self.path), *carried])
@@ -159,6 +164,28 @@ class Journal:
             raise FileProblem(path, f"cannot be written: {str(error.strerror or error).lower()}") from error
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _newest(lines: Sequence[Line], counts: Counter[str]) -> list[Line]:
+    """The newest lines of each text, as many as `counts` has; newest first."""
+    left = counts.copy()
+    found: list[Line] = []
+    for line in reversed(lines):
+        if left[line.text] > 0:
+            left[line.text] -= 1
+            found.append(line)
+    return found
+
+
+def _fitting(lines: Sequence[Line], room: int) -> tuple[list[bytes], int]:
+    """The records of the first lines that take no more than so many bytes, and how many lines do not fit."""
+    records: list[bytes] = []
+    for line in lines:
+        record = _line(line)
+        room -= len(record)
+        if room >= 0:
+            records.append(record)
+    return records, len(lines) - len(records)
 
 
 def _warn(message: str) -> None:

@@ -20,6 +20,7 @@ from oryx_memory.dates import DateSpan as DateSpan
 from oryx_memory.dates import date_score as date_score
 from oryx_memory.dates import date_spans as date_spans
 from oryx_memory.dates import undated as undated
+from oryx_memory.entry import one_line, trailer
 
 if TYPE_CHECKING:
     from Stemmer import Stemmer
@@ -31,6 +32,7 @@ LONGEST = 64  # code points of a token; what is longer is a blob, known by its s
 MOST_SEARCHED = 1000  # tokens of one query; nobody asks so much, and a pasted file would take seconds
 NEWNESS = 0.05  # enough to break ties; recency as a route of its own halves the quality
 NEIGHBOURS = 0.25  # of the score of an entry goes to the next in time, half of that to the second next
+FOOTPRINT_CHARS = 200  # code points of each side
 _FORGETS = 24 * 3600.0  # seconds between neighbours after which that share has fallen to 1/e
 
 # Characters that stand for relations and not for things: pronouns, particles, prepositions, question words, and the
@@ -80,6 +82,7 @@ _HUMPS = re.compile(r"[0-9]+|[A-Z]+(?![a-z])|[A-Z]?[^A-Z0-9]+")  # camelCase, HT
 _SUFFIX = re.compile(r"'(?:s|ll|d|re|ve|m)\Z", re.IGNORECASE)
 _ACCENTS = re.compile("[\u0300-\u036f]+")
 _FOOTPRINT = re.compile(r"触发「[^\n]*」⇒[^\n]*")
+_NO_TRAILER = str.maketrans("#^", "＃＾")
 
 _KNOWN_LIMIT = 50_000
 _known: dict[str, tuple[str, ...]] = {}  # tokens of the words that were met, since cutting one takes microseconds
@@ -249,3 +252,19 @@ def fuse(
 def is_footprint(content: str) -> bool:
     """Whether an entry's content is a footprint, `触发「user message」⇒ reply` on one line: it echoes a question."""
     return bool(_FOOTPRINT.fullmatch(content))
+
+
+def footprint(user_message: str, reply: str) -> str:
+    """The content of a footprint: what was said and what was replied, each flattened to one line and cut at
+    FOOTPRINT_CHARS. Nothing at its end is a tag or a key: `#` and `^` become full-width there, which search takes for the
+    same. A lone surrogate becomes U+FFFD, so that every text has its footprint.
+    """
+    line = f"触发「{_side(user_message)}」⇒ {_side(reply)}"
+    start, _, _ = trailer(line)
+    return line[:start] + line[start:].translate(_NO_TRAILER)
+
+
+def _side(text: str) -> str:
+    whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    flat = one_line(whole.replace("\t", " "))
+    return f"{flat[:FOOTPRINT_CHARS]}…" if len(flat) > FOOTPRINT_CHARS else flat or "（空）"

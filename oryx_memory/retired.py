@@ -136,10 +136,13 @@ def tally(steps: Iterable[Step], live: int) -> tuple[list[int], list[int]]:
     their counts are not of one history: a copy that came back before a run by this rule and stands nowhere is out.
     """
     out: list[int] = []
-    returned: list[int] = []  # before some run
+    returned: list[int] = []  # before some run, or said twice
     known: int | None = None
     for _, items in groupby(steps, _run):
-        run = list(items)
+        every = list(items)
+        # No two records of a run say the same, but where git doubled them.
+        run = list({(item.out, item.live): item for item in every}.values())
+        returned += (item.start for item in every if item.out > 0 and item not in run)
         if known is not None:
             before = run[-1].live - sum(-1 if item.out > 0 else 1 for item in run)
             returned += _take_newest(out, before - known)

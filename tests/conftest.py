@@ -5,12 +5,14 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from uuid import uuid4
 
 import pytest
 from command import make_ops
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from machine import Machine
+from mem0_server import Mem0Server
 
 from oryx_memory import LongTermMemoryStore, Workspace, settings, stores
 from oryx_memory.workspace import initialise, named
@@ -21,7 +23,8 @@ hypothesis_settings.register_profile(
 hypothesis_settings.register_profile("long", hypothesis_settings.get_profile("default"), max_examples=3000)
 hypothesis_settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
-BACKENDS = ("markdown", "sqlite")
+BACKENDS = ("markdown", "sqlite")  # those whose changes the index can follow
+STORES = (*BACKENDS, "mem0")  # for what every store promises
 NOW = datetime(2026, 8, 1, 2, 0, 0)
 
 Opener = Callable[..., LongTermMemoryStore]
@@ -64,12 +67,30 @@ def shared() -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session")
+def running_mem0() -> Iterator[Mem0Server]:
+    with Mem0Server() as server:
+        yield server
+
+
+@pytest.fixture
+def mem0(running_mem0: Mem0Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mem0Server]:
+    """A mem0 server, whose memories of this test's user are none yet; the environment names both."""
+    monkeypatch.setenv("ORYX_MEM0_BASE_URL", running_mem0.url)
+    monkeypatch.setenv("ORYX_MEM0_USER_ID", f"test-{uuid4().hex}")
+    running_mem0.release()
+    yield running_mem0
+    running_mem0.release()
+
+
 @pytest.fixture(params=BACKENDS)
 def open_store(request: pytest.FixtureRequest, workspace: Workspace) -> Opener:
     """Opens the memory of an agent in one backend, with a clock that stands at NOW unless told otherwise."""
+    if request.param == "mem0":
+        request.getfixturevalue("mem0")
 
     def opened(agent: str | None = "ops", now: datetime = NOW) -> LongTermMemoryStore:
-        chosen = settings.load(workspace.root, {}, {"backend": request.param})
+        chosen = settings.load(workspace.root, os.environ, {"backend": request.param})
         return stores.open(workspace, chosen, agent, lambda: now)
 
     return opened

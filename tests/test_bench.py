@@ -41,6 +41,52 @@ migrate N entries to sqlite / reading and parsing the file
 cold oryx memory diff, N changes / git diff
 cold oryx memory check, N entries / cold reading and parsing
 git merge of N x N entries into N, with the driver / as text
+indexing, for N of N entries / N ms
+indexing one more entry of N / appending it
+index of N entries / MEMORY.md
+indexing, for N of N entries / N ms
+indexing one more entry of N / appending it
+index of N entries / MEMORY.md
+indexing, for N of N entries / N ms
+indexing one more entry of N / appending it
+index of N entries / MEMORY.md
+ranked recall, warm, N entries / N ms
+for comparison: keyword recall on markdown, N entries
+for comparison: keyword recall on sqlite, N entries
+ranked recall, warm, N entries / N ms
+for comparison: keyword recall on markdown, N entries
+for comparison: keyword recall on sqlite, N entries
+ranked recall, warm, N entries / N ms
+for comparison: keyword recall on markdown, N entries
+for comparison: keyword recall on sqlite, N entries
+making and storing vectors, for N of N dimensions, N entries / hashing them
+vectors of N dimensions, N entries, in the index / MEMORY.md
+making and storing vectors, for N of N dimensions, N entries / hashing them
+vectors of N dimensions, N entries, in the index / MEMORY.md
+making and storing vectors, for N of N dimensions, N entries / hashing them
+vectors of N dimensions, N entries, in the index / MEMORY.md
+ranked recall with vectors, warm, N dimensions, N entries / N ms
+ranked recall with vectors, warm, N dimensions, N entries / N ms
+ranked recall with vectors, warm, N dimensions, N entries / N ms
+making and storing vectors, for N of N dimensions, N entries / hashing them
+vectors of N dimensions, N entries, in the index / MEMORY.md
+making and storing vectors, for N of N dimensions, N entries / hashing them
+vectors of N dimensions, N entries, in the index / MEMORY.md
+making and storing vectors, for N of N dimensions, N entries / hashing them
+vectors of N dimensions, N entries, in the index / MEMORY.md
+ranked recall with vectors, warm, N dimensions, N entries / N ms
+ranked recall with vectors, warm, N dimensions, N entries / N ms
+ranked recall with vectors, warm, N dimensions, N entries / N ms
+cold oryx memory recall --mode ranked, N entries / cold import typer
+cold oryx memory recall --mode ranked, N entries / cold import typer
+cold oryx memory recall --mode ranked, N entries / cold import typer
+peak memory of ranked recall, N entries / of the imports
+peak memory of ranked recall, N entries / of the imports
+peak memory of ranked recall, N entries / of the imports
+build_context, N entries / reading and parsing
+recall of the service, N entries / of the store
+MCP: start to first answer / importing the SDK
+peak memory of the MCP server / of importing the SDK
 """.splitlines()
 
 

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,8 @@ from command import (
 )
 
 from oryx_memory import Entry
+from oryx_memory.messages import Message, ToolCall
+from oryx_memory.sessions import Sessions
 
 AT = "--at '2026-08-01 10:00:00'"
 TIMED = r"- \[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\]"
@@ -852,7 +855,7 @@ def test_config_shows_where_each_value_comes_from(ops: Path, tmp_path: Path, mon
     monkeypatch.setenv("ORYX_MEMORY_BACKEND", "markdown")
     rows = dict(line.split("\t", 1) for line in memory("config", "show").out.splitlines())
     assert rows["backend"] == "markdown\tenvironment ORYX_MEMORY_BACKEND"
-    assert rows["archival.max_chars"] == f"98\t{personal}"
+    assert rows["archival.max_chars"] == f'98\t{personal} ["{tmp_path}"]'
     assert rows["core.max_chars"] == f"7\t{personal}"
     assert rows["clean.older_than"] == f"90d\t{file}"
     assert rows["clean.dedupe"] == f"false\t{file}"
@@ -884,9 +887,11 @@ def test_json_means_json(command: str, ops: Path) -> None:
         assert isinstance(json.loads(line), dict | list)
 
 
-COMMANDS = ("init", "append", "load", "recall", "list", "show", "edit", "move", "forget", "restore", "export")
-COMMANDS += ("import", "migrate-backend", "clean", "stats", "diff", "check")
-COMMANDS += ("agents", "path", "config", "config show", "completion")
+COMMANDS = ("init", "append", "load", "recall", "context", "prompt", "session", "session list", "session show")
+COMMANDS += ("session search", "episodes", "list", "show", "edit", "move", "forget", "restore", "export", "import")
+COMMANDS += ("migrate-backend", "clean", "index", "stats", "diff", "check", "agents", "path", "config", "config show")
+COMMANDS += ("config adopt", "mcp", "record", "completion")
+GROUPS = ("config", "session")
 
 
 def help_of(command: str) -> str:
@@ -910,7 +915,7 @@ def test_the_help_of_oryx_names_the_group() -> None:
     assert re.search(r"^  memory  ", run("--help").out, re.MULTILINE)
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c != "config"])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c not in GROUPS])
 def test_help_is_plain_text_with_an_example(command: str) -> None:
     text = help_of(command)
     assert text.startswith(f"Usage: oryx memory {command} ")
@@ -927,6 +932,16 @@ def test_every_example_of_the_help_runs(command: str, ops: Path, tmp_path: Path)
     env = with_path(HOME=str(home), EDITOR="cat", GIT_CONFIG_NOSYSTEM="1")
     commit = "git init -q . && git -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m 第一次提交"
     assert real(["bash", "-c", commit], env=env, cwd=tmp_path).code == 0
+    if command in ("prompt", "session show", "session search", "episodes"):
+        past = Sessions(tmp_path / "oryxos.db", datetime.now)
+        for user in ("local", "web"):
+            calls = (ToolCall("c1", "save_memory", '{"content": "rollback"}'),)
+            past.create(f"cli:{user}:ops")
+            past.append(
+                f"cli:{user}:ops",
+                Message("user", "上次为什么回滚？"),
+                Message("assistant", "rollback", tool_calls=calls),
+            )
     for example in examples(command):
         ops.write_text(OPS, encoding="utf-8")
         if command == "restore":
@@ -985,7 +1000,7 @@ GONE = "- [2026-08-01 10:00:00] 旧规则: gone"
     ("line", "offered"),
     [
         ("oryx mem", ["memory"]),
-        ("oryx memory re", ["recall", "restore"]),
+        ("oryx memory re", ["recall", "restore", "record"]),
         ("oryx memory load -a ", ["dev", "ops"]),
         ("oryx memory load --agent o", ["ops"]),
         ("oryx memory load -a nobody", []),

@@ -17,7 +17,7 @@ from strategies import texts
 
 from oryx_memory import Entry, FileProblem, NothingFound, Scope, Workspace, changes, journal
 from oryx_memory.entry import Retirement
-from oryx_memory.journal import Journal
+from oryx_memory.journal import Copies, Journal
 from oryx_memory.stores.markdown import MarkdownStore
 
 START = (
@@ -47,8 +47,8 @@ def _new(folder: Path) -> Journal:
     return made
 
 
-def _nothing(_: object) -> Counter[str]:
-    return Counter()
+def _nothing(_: object) -> Copies:
+    return Copies({}, {})
 
 
 def _lost(store: MarkdownStore) -> Counter[str]:
@@ -145,7 +145,7 @@ def test_rotation_keeps_what_is_gone_and_names_nothing_else(tmp_path: Path, step
         for at, (new, number) in enumerate(steps):
             batch = [Entry(f"{text} {at}-{nth}") for nth, text in enumerate(new)]
             held.update(entry.text for entry in (*filler, *batch))
-            log.added([*filler, *batch], lambda _: held)
+            log.added([*filler, *batch], lambda _: Copies(held, held))
             lost = [entry.text for entry in batch[:number]]
             held.subtract(lost)
             gone.update(lost)
@@ -162,7 +162,7 @@ def test_a_journal_that_is_deleted_or_cut_anywhere_never_calls_a_line_lost(
         held = Counter[str]()
         for batch in batches:
             held.update(Entry(text).text for text in batch)
-            log.added([Entry(text) for text in batch], lambda _: held)
+            log.added([Entry(text) for text in batch], lambda _: Copies(held, held))
             path = data.draw(st.sampled_from([log.path, log.old_path]))
             match data.draw(st.sampled_from(["leave", "delete", "cut"])):
                 case "delete":
@@ -170,6 +170,32 @@ def test_a_journal_that_is_deleted_or_cut_anywhere_never_calls_a_line_lost(
                 case "cut" if path.exists():
                     os.truncate(path, data.draw(st.integers(0, path.stat().st_size)))
             assert log.lost(held) == []
+
+
+@given(st.lists(st.lists(small, min_size=1, max_size=4), min_size=1, max_size=20), st.integers(0, 9))
+def test_what_is_live_is_named_however_long_ago_it_was_acknowledged(
+    tmp_path: Path, batches: list[list[str]], number: int
+) -> None:
+    """What was retired meanwhile goes, as it makes most of a memory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(journal, "SEGMENT", 4_000)
+        log = _new(tmp_path)
+        rule = Entry("- 周五不发布 never on Friday", Scope.CORE)
+        held, live = Counter([rule.text]), Counter([rule.text])
+        log.added([rule], lambda _: Copies(held, live))
+        for at, batch in enumerate(batches):
+            new = [Entry(f"{text} {at}-{nth}") for nth, text in enumerate(batch)]
+            held.update(entry.text for entry in new)
+            log.added(new, lambda _: Copies(held, live))
+        kept = Entry("- 还在 still live")
+        held[kept.text], live[kept.text] = 1, 1
+        log.added([kept], lambda _: Copies(held, live))
+        for nth in range(number):
+            filler = Entry(f"- 充数 {nth} " + "记" * 900)
+            held[filler.text] += 1
+            log.added([filler], lambda _: Copies(held, live))
+        assert log.lost(held) == []
+        assert {line.text for line in log.lost(held - live)} == {rule.text, kept.text}
 
 
 def test_what_no_longer_fits_is_counted_aloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,10 @@ def run(here: Here, paths: Sequence[Path], *, fix: bool, accept: bool, format: F
     """Check what was named; raises typer.Exit with 1 for faults, or with the worst code of what could not be read."""
     found: list[Finding] = []
     worst = 0
+    on_server = False
     for workspace, agents in _targets(here, paths):
         chosen = settings.load(workspace.root, os.environ, {"backend": here.given_backend})
+        on_server = on_server or chosen["backend"] == "mem0"
         for agent in agents:
             try:
                 found += _check_one(here, workspace, chosen, agent, fix=fix, accept=accept)
@@ -33,6 +35,8 @@ def run(here: Here, paths: Sequence[Path], *, fix: bool, accept: bool, format: F
                 worst = max(worst, error.exit_code)
         found += _kept(checks.check_workspace(workspace, mend=fix), chosen, workspace)
     _print(here, found, format)
+    if on_server:
+        here.out.talk("checked the files here; what is on the mem0 server was not asked for")
     faults = sum(finding.fault for finding in found)
     _explain(here, found, faults)
     _tell_of_losses(here, found)

@@ -22,6 +22,10 @@ _MODULES = {
     "append": "write",
     "load": "read",
     "recall": "read",
+    "context": "conversation",
+    "prompt": "conversation",
+    "session": "conversation",
+    "episodes": "conversation",
     "list": "read",
     "show": "read",
     "edit": "write",
@@ -32,13 +36,16 @@ _MODULES = {
     "import": "transfer",
     "migrate-backend": "transfer",
     "clean": "upkeep",
+    "index": "indexing",
     "stats": "upkeep",
     "diff": "review",
     "check": "review",
     "merge-driver": "review",
     "agents": "place",
     "path": "place",
-    "config": "place",
+    "config": "configuration",
+    "mcp": "server",
+    "record": "hooks",
     "completion": "place",
 }
 _ALIASES = {"search": "recall"}
@@ -127,7 +134,14 @@ def _run(app: typer.Typer, program: str) -> NoReturn:
     gc.disable()  # a command is short, and a big memory is many objects that all stay
     warnings.showwarning = _warnings_once()
     warnings.simplefilter("always", OryxMemoryWarning)
-    sys.exit(_exit_code(app, program))
+    code = _exit_code(app, program)
+    sys.exit(min(code, 1) if _is_hook(sys.argv[1:]) else code)
+
+
+def _is_hook(words: list[str]) -> bool:
+    """Whether a client's hook runs us: an exit code of 2 would stop the client there, and 1 is all that it can be told."""
+    command = next((word for word in words if word != "memory"), "")
+    return command == "record" or (command == "context" and any(word.split("=")[0] == "--hook" for word in words))
 
 
 def _exit_code(app: typer.Typer, program: str) -> int:

@@ -90,7 +90,7 @@ class Here:
         return stores.names(self.workspace, self.settings, lock_timeout=self.lock_timeout)
 
     def place(self, agent: str | None) -> Path:
-        """Where the agent's memory is: its folder, or the database."""
+        """Where the agent's memory is, or what it has here: its folder, or the database."""
         if self.settings["backend"] == "sqlite":
             return self.workspace.database_file(self.settings["sqlite.path"])
         return self.workspace.memory_file(agent).parent
@@ -171,7 +171,10 @@ def complete_retired(ctx: typer.Context, incomplete: str) -> list[tuple[str, str
 
 def _complete_ids(ctx: typer.Context, incomplete: str, *, retired: bool) -> list[tuple[str, str]]:
     try:
-        snapshot = Here(**_common(ctx.params)).store().read(retired=retired)
+        here = Here(**_common(ctx.params))
+        if here.settings["backend"] == "mem0":
+            return []  # a key that is pressed must not wait for a server
+        snapshot = here.store().read(retired=retired)
     except Exception:  # completion must never print or fail
         return []
     entries = snapshot.retired if retired else snapshot.core + snapshot.archival

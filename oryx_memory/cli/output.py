@@ -245,6 +245,16 @@ def styled(entry: Entry, *, with_id: bool = False) -> "Text":
     return shown
 
 
+def retirement(entry: Entry) -> "Text":
+    """When a retired entry left, from where, why and in which run, to stand below it on a terminal."""
+    from rich.text import Text
+
+    why = entry.retired
+    assert why is not None
+    shown = f"              {why.time:%Y-%m-%d %H:%M} from {entry.scope}: {why.reason}; run {why.run}"
+    return Text(visible(shown), "dim")
+
+
 def tell(text: str) -> None:
     """One line to standard error; a closed or broken one is no reason to fail."""
     if sys.stderr is None:

@@ -1,23 +1,20 @@
-"""Commands about the place: the overview, init, agents, path, config, completion."""
+"""Commands about the place: the overview, init, agents, path, completion."""
 
 import os
 import sys
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from oryx_memory import git, stores, workspace
 from oryx_memory.cli.options import Here, memory_command, title
 from oryx_memory.cli.output import Output, table
-from oryx_memory.errors import GitProblem, NoWorkspace, OryxMemoryError
-from oryx_memory.settings import application_file
+from oryx_memory.errors import GitProblem, NoWorkspace, OryxMemoryError, RejectedInput
 
 app = typer.Typer(rich_markup_mode=None)
-config = typer.Typer(rich_markup_mode=None, help="Show the settings.")
-app.add_typer(config, name="config")
 
 
 class Shell(StrEnum):
@@ -163,12 +160,25 @@ def path(
 ) -> None:
     """Print the path of the agent's MEMORY.md, or of the database; it may not exist yet.
 
+    A memory on a mem0 server has no path, but what was retired from it has one.
+
     \b
       $EDITOR "$(oryx memory path -a ops)"
     """
-    agent = here.store().agent
+    store = here.store()
+    agent = store.agent
     if here.settings["backend"] == "sqlite":
         shown = str(here.place(agent))
+    elif here.settings["backend"] == "mem0":
+        from oryx_memory.stores.mem0 import Mem0MemoryStore
+
+        assert isinstance(store, Mem0MemoryStore)
+        if not retired:
+            raise RejectedInput(
+                f"the memory is no file but the user {store.user} of {store.server.name}; "
+                "path --retired names the file of what was retired, and export writes the rest"
+            )
+        shown = str(store.retired_path)
     else:
         file = here.workspace.memory_file(agent)
         shown = str(file.with_name(f"{file.stem}.retired{file.suffix}") if retired else file)
@@ -176,34 +186,6 @@ def path(
         here.out.object({"path": shown})
     else:
         here.out.data(shown)
-
-
-@memory_command(config)
-def show(here: Here) -> None:
-    """Show each setting, its value and where it came from.
-
-    \b
-      oryx memory config show
-    """
-    settings = here.settings
-    application = application_file(here.workspace.root)
-    if application.is_file():
-        here.out.talk(f"of {application} memory.backend and spring.datasource.url count; its recall weights do not")
-    if here.out.json:
-        here.out.object(
-            {key: {"value": _plain(value), "source": settings.sources[key]} for key, value in settings.values.items()}
-        )
-        return
-    rows = [(key, _shown(value), settings.sources[key]) for key, value in settings.values.items()]
-    if here.out.fancy:
-        here.out.render(table(("setting", "value", "from"), rows))
-    else:
-        here.out.rows(rows)
-
-
-@config.callback()
-def _config() -> None:
-    """Show the settings."""
 
 
 @app.command()
@@ -222,21 +204,3 @@ def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")
 def _program() -> str:
     name = os.path.basename(sys.argv[0])
     return name if name in ("oryx", "oryx-memory") else "oryx"
-
-
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | float | bool | list | None) else _shown(value)
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str | int | float):
-        return str(value)
-    if isinstance(value, list):
-        return ", ".join(value) or "-"
-    from oryx_memory.retention import span_text
-
-    return span_text(value)

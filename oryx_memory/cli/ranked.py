@@ -1,16 +1,31 @@
 """What `recall --mode ranked` prints: the best entries first, with their scores where they are asked for."""
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from oryx_memory.cli.options import Here
-from oryx_memory.cli.output import styled, visible
+from oryx_memory.cli.options import Here, title
+from oryx_memory.cli.output import entries_text, retirement, styled, visible
 from oryx_memory.entry import Entry, as_record
-from oryx_memory.index import open_or_in_memory
-from oryx_memory.recall import LIMIT, Hit, ranked
+from oryx_memory.errors import RejectedInput, SettingsError
+from oryx_memory.index import Index, open_or_in_memory
+from oryx_memory.recall import CANDIDATES, LIMIT, Hit, ranked
 from oryx_memory.stores import local_clock
 
+if TYPE_CHECKING:
+    from oryx_memory.vectors import Semantic
+
 Answer = tuple[str | None, Hit]
+
+
+class Skipped(NamedTuple):
+    """A route that took no part in an agent's memory, and why."""
+
+    agent: str | None
+    route: str
+    reason: str
 
 
 def search(
@@ -19,45 +34,111 @@ def search(
     fits: Callable[[Entry], bool],
     *,
     all_agents: bool,
+    retired: bool,
     limit: int | None,
     min_score: float,
     now: datetime | None,
-) -> list[Answer]:
-    """The answers of one agent or of all, best first. `fits` says which entries may be among them."""
+) -> tuple[list[Answer], list[Skipped]]:
+    """The answers of one agent or of all, best first, and the routes that gave none. `fits` says which entries may be
+    among them.
+    """
+    if here.settings["backend"] == "mem0":
+        answers = _delegated(here, query, fits, all_agents=all_agents, retired=retired, min_score=min_score)
+        return answers[: limit or LIMIT], []
     moment = now or local_clock(here.settings["time.zone"])()
     found: list[Answer] = []
-    with open_or_in_memory(here.workspace.index_file, here.lock_timeout) as index:
+    skipped: list[Skipped] = []
+    semantic, opened = semantic_route(here)
+    with open_or_in_memory(here.workspace.index_file, here.lock_timeout, opened) as index:
         for agent in here.names(all_agents):
             store = here.store(agent)
-            hits = ranked(store, index, query, now=moment, limit=None)
+            hits, without = ranked(store, index, query, now=moment, limit=None, retired=retired, semantic=semantic)
             found += ((store.agent, hit) for hit in hits if hit.score >= min_score and fits(hit.entry))
+            skipped += (Skipped(store.agent, route, reason) for route, reason in without.items())
+    if semantic:
+        tell_of_vectors(here, semantic, all_agents=all_agents)
     found.sort(key=lambda answer: -answer[1].score)
-    return found[: limit or LIMIT]
+    return found[: limit or LIMIT], skipped
 
 
-def show(here: Here, found: Sequence[Answer], *, all_agents: bool, explain: bool) -> None:
-    """Stored lines, led by the agent where there are several; with `explain` by score and routes too."""
-    if here.out.json:
-        here.out.object(
-            [
-                {**as_record(hit.entry, agent), "score": round(hit.score, 4), "routes": _rounded(hit)}
-                for agent, hit in found
-            ]
-        )
-        return
+def _delegated(
+    here: Here, query: str, fits: Callable[[Entry], bool], *, all_agents: bool, retired: bool, min_score: float
+) -> list[Answer]:
+    """What a backend that searches by itself finds; its score is the only one."""
+    if retired:
+        raise RejectedInput("the server searches only what is live; --mode keyword finds retired entries too")
+    found: list[Answer] = []
+    for agent in here.names(all_agents):
+        store = here.store(agent)
+        hits = store.scored(query, limit=CANDIDATES, least=min_score)
+        found += ((store.agent, Hit(hit.entry, hit.score, {"server": hit.score})) for hit in hits if fits(hit.entry))
+    return sorted(found, key=lambda answer: -answer[1].score)
+
+
+def semantic_route(here: Here) -> "tuple[Semantic | None, Callable[[Path, float], Index]]":
+    """The semantic route where an embedder is configured, and what opens the index for it."""
+    if not here.settings["embedding.provider"]:
+        return None, Index.open
+    from oryx_memory import vectors
+
+    clock = local_clock(here.settings["time.zone"])
+    try:
+        embedder, settings = vectors.configured(here.settings.embedding, os.environ)
+    except SettingsError as error:
+        return vectors.Semantic(None, "", clock, str(error)), Index.open
+    return vectors.Semantic(embedder, settings, clock), vectors.open_index
+
+
+def tell_of_vectors(here: Here, semantic: "Semantic", *, all_agents: bool) -> None:
+    """Why meaning took no part in a search, or what makes the vectors that are lacking."""
+    if semantic.trouble:
+        here.out.warn(f"oryx: warning: searched by words and dates only: {semantic.trouble}")
+    elif semantic.lacking:
+        from oryx_memory.cli import hints
+
+        words = ("--all-agents",) if all_agents else ()
+        command = hints.command(here, None if all_agents else here.agent, "index", *words)
+        here.out.talk(f"{semantic.lacking:,} of {entries_text(semantic.entries)} have no vector; {command} makes them")
+
+
+def show(here: Here, found: Sequence[Answer], *, all_agents: bool, retired: bool, explain: bool) -> None:
+    """Stored lines, led by the agent where there are several, by live or retired where both are asked for, and with
+    `explain` by score and routes.
+    """
     for agent, hit in found:
         led = [agent or "(global)"] if all_agents else []
+        led += ["retired" if hit.entry.retired else "live"] if retired else []
         led += [f"{hit.score:.3f}", _routes(hit)] if explain else []
         if here.out.fancy:
             from rich.text import Text
 
             here.out.render(Text.assemble((visible("  ".join(led)) + "  " * bool(led), "dim"), styled(hit.entry)))
+            if hit.entry.retired:
+                here.out.render(retirement(hit.entry))
         else:
             here.out.data("\t".join([*led, hit.entry.raw]))
 
 
-def _rounded(hit: Hit) -> dict[str, float]:
-    return {name: round(score, 4) for name, score in hit.routes.items()}
+def show_json(here: Here, found: Sequence[Answer], skipped: Sequence[Skipped], *, explain: bool) -> None:
+    """The hits as an array; with `explain` as an object, beside the routes that took no part."""
+    hits = [_record(agent, hit) for agent, hit in found]
+    here.out.object({"hits": hits, "skipped": [item._asdict() for item in skipped]} if explain else hits)
+
+
+def tell_skipped(here: Here, skipped: Sequence[Skipped], *, all_agents: bool) -> None:
+    """Why routes took no part, in a line each on standard error; where all agents have the same reason, once."""
+    agents: dict[tuple[str, str], list[str]] = {}
+    for item in skipped:
+        agents.setdefault((item.route, item.reason), []).append(title(item.agent))
+    searched = {item.agent for item in skipped}
+    for (route, reason), names in agents.items():
+        where = f" ({', '.join(names)})" if all_agents and len(names) < len(searched) else ""
+        here.out.talk(f"{route}: {reason}{where}")
+
+
+def _record(agent: str | None, hit: Hit) -> dict[str, Any]:
+    routes = {name: round(score, 4) for name, score in hit.routes.items()}
+    return {**as_record(hit.entry, agent), "score": round(hit.score, 4), "routes": routes}
 
 
 def _routes(hit: Hit) -> str:

@@ -9,7 +9,7 @@ import typer
 
 from oryx_memory import changes
 from oryx_memory.cli.options import Here, complete_live, memory_command, one_text, title
-from oryx_memory.cli.output import entries_text, styled, visible
+from oryx_memory.cli.output import entries_text, retirement, styled, visible
 from oryx_memory.entry import Entry, Scope, as_record
 from oryx_memory.errors import NothingFound, RejectedInput
 from oryx_memory.matching import Keyword
@@ -110,11 +110,17 @@ def recall(
     since: Since = None,
     until: Until = None,
     tag: Tags = None,
+    retired: Annotated[
+        bool, typer.Option("--retired", help="Retired entries too; lines are led by live or retired and a tab.")
+    ] = False,
     count: Annotated[bool, typer.Option("--count", help="Print the number of entries only.")] = False,
     all_agents: Annotated[
         bool, typer.Option("--all-agents", help="Search every agent; lines are led by the agent and a tab.")
     ] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Ranked: lead lines with score and routes.")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Ranked: lead lines with score and routes, and tell why a route took no part."),
+    ] = False,
     min_score: Annotated[float, typer.Option(min=0, help="Ranked: only from this score on.")] = 0.0,
     now: Annotated[
         str | None, typer.Option(help="Ranked: what relative dates count from; by default now.", show_default=False)
@@ -132,19 +138,27 @@ def recall(
     if keyword is None:
         raise RejectedInput("nothing to look for: give a QUERY")
     if (mode or here.settings["recall.mode"]) == Mode.RANKED:
-        _ranked(here, keyword, tag, since, until, limit, count, all_agents, explain, min_score, now)
+        _ranked(here, keyword, tag, since, until, limit, count, all_agents, retired, explain, min_score, now)
         return
     start, end = here.since(since), here.since(until)
     found: list[tuple[str | None, list[Entry]]] = []
     for agent in here.names(all_agents):
         store = here.store(agent)
         hits = _filtered(store.recall_by_keyword(keyword), tag, start, end)
-        found.append((store.agent, hits[-limit:] if limit else hits))
+        hits = hits[-limit:] if limit else hits
+        if retired and (limit is None or len(hits) < limit):
+            wanted = Keyword(keyword)
+            gone = [entry for entry in store.read(retired=True).retired if wanted.matches(entry.text)]
+            gone = _filtered(gone, tag, start, end)
+            hits += gone[len(hits) - limit :] if limit else gone
+        found.append((store.agent, hits))
     total = sum(len(hits) for _, hits in found)
     if count:
         here.out.data(str(total))
+    elif (all_agents or retired) and not here.out.json:
+        _led(here, found, all_agents=all_agents, retired=retired)
     elif all_agents:
-        _across_agents(here, found)
+        here.out.object([as_record(entry, agent) for agent, hits in found for entry in hits])
     elif total or here.out.json:
         here.out.entries(found[0][1], found[0][0])
     if not total:
@@ -161,6 +175,7 @@ def _ranked(
     limit: int | None,
     count: bool,
     all_agents: bool,
+    retired: bool,
     explain: bool,
     min_score: float,
     now: str | None,
@@ -168,19 +183,24 @@ def _ranked(
     from oryx_memory.cli import ranked  # brings the index, which keyword recall has no need of
 
     start, end = here.since(since), here.since(until)
-    found = ranked.search(
+    found, skipped = ranked.search(
         here,
         query,
         lambda entry: bool(_filtered([entry], tag, start, end)),
         all_agents=all_agents,
+        retired=retired,
         limit=limit,
         min_score=min_score,
         now=here.time(now) if now else None,
     )
     if count:
         here.out.data(str(len(found)))
-    elif found or here.out.json:
-        ranked.show(here, found, all_agents=all_agents, explain=explain)
+    elif here.out.json:
+        ranked.show_json(here, found, skipped, explain=explain)
+    else:
+        ranked.show(here, found, all_agents=all_agents, retired=retired, explain=explain)
+        if explain:
+            ranked.tell_skipped(here, skipped, all_agents=all_agents)
     if not found:
         raise NothingFound(f"nothing in {'any agent' if all_agents else title(here.agent)} answers {query!r}")
 
@@ -272,13 +292,13 @@ def _filtered(
     return [entry for entry in entries if fits(entry)]
 
 
-def _across_agents(here: Here, found: list[tuple[str | None, list[Entry]]]) -> None:
-    if here.out.json:
-        here.out.object([as_record(entry, agent) for agent, hits in found for entry in hits])
-        return
+def _led(here: Here, found: list[tuple[str | None, list[Entry]]], *, all_agents: bool, retired: bool) -> None:
+    """Lines led by the agent where there are several, and by live or retired where both are asked for."""
     for agent, hits in found:
         for entry in hits:
-            here.out.data(f"{agent or '(global)'}\t{entry.raw}")
+            led = [agent or "(global)"] if all_agents else []
+            led += ["retired" if entry.retired else "live"] if retired else []
+            here.out.data("\t".join([*led, entry.raw]))
 
 
 def _nothing(here: Here, keyword: str, *, all_agents: bool, filtered: bool) -> str:
@@ -301,11 +321,5 @@ def _nothing(here: Here, keyword: str, *, all_agents: bool, filtered: bool) -> s
 
 
 def _show_retired(here: Here, entries: list[Entry]) -> None:
-    from rich.text import Text
-
     for entry in entries:
-        if why := entry.retired:
-            here.out.render(
-                styled(entry, with_id=True),
-                Text(f"              {why.time:%Y-%m-%d %H:%M} from {entry.scope}: {why.reason}; run {why.run}", "dim"),
-            )
+        here.out.render(styled(entry, with_id=True), retirement(entry))

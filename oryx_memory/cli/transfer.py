@@ -37,6 +37,7 @@ class Backend(StrEnum):
 
     MARKDOWN = "markdown"
     SQLITE = "sqlite"
+    MEM0 = "mem0"
 
 
 @memory_command(app)
@@ -151,7 +152,7 @@ def migrate_backend(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied, change nothing.")] = False,
     switch: Annotated[bool, typer.Option("--switch", help="Then use the new backend: edits memory.toml.")] = False,
 ) -> None:
-    """Copy memories to the other backend, live and retired, and compare the counts of every entry.
+    """Copy memories to another backend, live and retired, and compare the counts of every entry.
 
     \b
     The source is never changed, and a second run adds only what is missing.

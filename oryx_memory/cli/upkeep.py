@@ -19,7 +19,7 @@ from oryx_memory.entry import as_record
 from oryx_memory.errors import LockTimeout, OryxMemoryError, Refused, RejectedInput
 from oryx_memory.files import Lock
 from oryx_memory.retention import TooMuch, parse_span
-from oryx_memory.stores import CleanReport, zone_of
+from oryx_memory.stores import CleanReport, LongTermMemoryStore, zone_of
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -227,10 +227,12 @@ def stats(here: Here) -> None:
         "oldest": figures.oldest.isoformat() if figures.oldest else None,
         "newest": figures.newest.isoformat() if figures.newest else None,
     }
+    index = _index(here, store)
     if here.out.json:
-        here.out.object({**shown, "tags": figures.tags, "days": figures.days})
+        here.out.object({**shown, "tags": figures.tags, "days": figures.days, **({"index": index} if index else {})})
         return
     if not here.out.fancy:
+        shown |= {f"index_{name}": value for name, value in index.items()}
         here.out.rows((name, "-" if value is None else str(value)) for name, value in shown.items())
         return
     rows = [
@@ -253,4 +255,17 @@ def stats(here: Here) -> None:
         rows.append((f"{len(days)} days", f"{sparkline(numbers)}  at most {max(numbers)} a day"))
     if figures.tags:
         rows.append(("tags", "  ".join(f"#{tag} {number}" for tag, number in list(figures.tags.items())[:10])))
+    if index:
+        model = f", {index['vectors']:,} with a vector of {index['model']}" if index["model"] else ""
+        rows.append(("index", f"{entries_text(index['entries'])}{model}, {index['bytes']:,} bytes"))
+        rows += [("", index["error"])] if index["error"] else []
     here.out.render(table(("", ""), rows))
+
+
+def _index(here: Here, store: LongTermMemoryStore) -> dict[str, Any]:
+    """What there is of the index of ranked recall; nothing where none was made."""
+    if not here.workspace.index_file.exists():
+        return {}
+    from oryx_memory.vectors import describe
+
+    return describe(here.workspace.index_file, store, here.lock_timeout)

@@ -133,7 +133,8 @@ def forget(
         here.purged(here.store())
         entry, count = change.purge[0].entry, len(change.purge)
         copies = "1 copy" if count == 1 else f"{count} copies"
-        here.out.talk(f"destroyed {copies} of {entry.id}; git and backups keep theirs")
+        others = "mem0's own history, git" if here.settings["backend"] == "mem0" else "git"
+        here.out.talk(f"destroyed {copies} of {entry.id}; {others} and backups keep theirs")
     else:
         entry = change.retire[0].copy.entry
         here.out.talk(f"retired {entry.id} from {entry.scope}; undo: {_hint(here, 'restore', entry.id)}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from oryx_memory.errors import NoAgent, RejectedInput, UnsafeName
 from oryx_memory.stores.base import (
+    GLOBAL,
     CleanReport,
     Clock,
     LongTermMemoryStore,
@@ -17,6 +18,7 @@ from oryx_memory.stores.base import (
 
 if TYPE_CHECKING:
     from oryx_memory.settings import Settings
+    from oryx_memory.stores.mem0 import Mem0MemoryStore
     from oryx_memory.workspace import Workspace
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "MigrationReport",
     "RecallCapability",
     "Stats",
+    "database_path",
     "has_agent",
     "local_clock",
     "names",
@@ -43,21 +46,27 @@ def names(workspace: "Workspace", settings: "Settings", *, lock_timeout: float =
 
 
 def stored(workspace: "Workspace", settings: "Settings", *, lock_timeout: float = 10.0) -> list[str]:
-    """The agents that may have entries in the backend: a folder, or rows. Raises FileProblem."""
-    if settings["backend"] == "markdown":
+    """The agents that may have entries in the backend: a folder, or rows. A mem0 server does not name those that it
+    has, and each that was written to from here has a folder. Raises FileProblem.
+    """
+    if settings["backend"] != "sqlite":
         return workspace.agents()
     from oryx_memory.stores.sqlite import agents
 
-    return [name for name in agents(_database(workspace, settings), lock_timeout) if name is not None]
+    return [name for name in agents(database_path(workspace, settings), lock_timeout) if name is not None]
 
 
 def has_agent(workspace: "Workspace", settings: "Settings", agent: str | None, *, lock_timeout: float = 10.0) -> bool:
-    """Whether the agent has a folder, or a row in the database if that is the backend; the global memory exists."""
+    """Whether the agent has a folder, or something in the backend; the global memory exists. Raises FileProblem,
+    ServiceProblem.
+    """
     if agent is None or settings["backend"] == "markdown":
         return workspace.has_agent(agent)
+    if settings["backend"] == "mem0":
+        return workspace.has_agent(agent) or _on_server(workspace, settings, agent, local_clock()).has_memories()
     from oryx_memory.stores.sqlite import has_rows
 
-    return has_rows(_database(workspace, settings), agent, lock_timeout) or agent in workspace.agents()
+    return has_rows(database_path(workspace, settings), agent, lock_timeout) or agent in workspace.agents()
 
 
 def require(workspace: "Workspace", settings: "Settings", agent: str | None, *, lock_timeout: float = 10.0) -> None:
@@ -78,27 +87,29 @@ def open(
     *,
     lock_timeout: float = 10.0,
 ) -> LongTermMemoryStore:
-    """The memory of `agent` (None: the global one). Opens no file yet. In a database any name is legal.
+    """The memory of `agent` (None: the global one). Opens no file and asks no server yet. In a database any name is legal.
 
     `clock` gives the local wall-clock time (default: now in `[time] zone`); `lock_timeout` is in seconds.
-    Raises UnsafeName, or with `[agents] unsafe = "global"` takes the global memory for such a name.
+    Raises SettingsError, and UnsafeName, or with `[agents] unsafe = "global"` takes the global memory for such a name.
     """
     clock = clock or local_clock(settings["time.zone"])
     if settings["backend"] == "sqlite":
-        from oryx_memory.stores.sqlite import GLOBAL, SqliteStore
+        from oryx_memory.stores.sqlite import SqliteStore
 
         if agent in ("", GLOBAL):
             raise RejectedInput(f"not an agent's name: {agent!r} stands for no agent in the database; leave it out")
         zone = zone_of(settings["time.zone"])
-        return SqliteStore(_database(workspace, settings), agent, clock, zone=zone, lock_timeout=lock_timeout)
-    from oryx_memory.stores.markdown import MarkdownStore
-
+        return SqliteStore(database_path(workspace, settings), agent, clock, zone=zone, lock_timeout=lock_timeout)
     try:
         workspace.memory_file(agent)
     except UnsafeName:
         if settings["agents.unsafe"] != "global":
             raise
         agent = None
+    if settings["backend"] == "mem0":
+        return _on_server(workspace, settings, agent, clock, lock_timeout)
+    from oryx_memory.stores.markdown import MarkdownStore
+
     return MarkdownStore(workspace, agent, clock, lock_timeout=lock_timeout)
 
 
@@ -108,8 +119,19 @@ def local_clock(zone: str = "") -> Clock:
     return (lambda: datetime.now(here).replace(tzinfo=None)) if here else datetime.now
 
 
-def _database(workspace: "Workspace", settings: "Settings") -> Path:
-    """The database file; one that the project itself names must be in the project, links followed."""
+def _on_server(
+    workspace: "Workspace", settings: "Settings", agent: str | None, clock: Clock, lock_timeout: float = 10.0
+) -> "Mem0MemoryStore":
+    from oryx_memory.stores.mem0 import Mem0MemoryStore
+
+    zone = zone_of(settings["time.zone"])
+    return Mem0MemoryStore(workspace, agent, clock, settings.mem0, os.environ, zone=zone, lock_timeout=lock_timeout)
+
+
+def database_path(workspace: "Workspace", settings: "Settings") -> Path:
+    """OryxOS's database file; one that the project itself names must be in the project, links followed, or FileProblem is
+    raised.
+    """
     from oryx_memory.files import resolve
     from oryx_memory.settings import leads_out
 

@@ -11,11 +11,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from oryx_memory.changes import Change, Plan, Snapshot, supersede
 from oryx_memory.entry import Entry, Scope
-from oryx_memory.errors import NothingFound, Refused
+from oryx_memory.errors import NothingFound, Refused, RejectedInput
 from oryx_memory.matching import Keyword
 from oryx_memory.window import MAX_CHARS, Memory, chars, load
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from oryx_memory.stores.spool import Lacking, Spool
 
 Clock = Callable[[], datetime]
+GLOBAL = "__global__"  # OryxOS's name for no agent, where a backend needs one
 
 
 class RecallCapability(StrEnum):
@@ -84,6 +85,23 @@ class Stats:
     empty: int = 0
 
 
+class Found(NamedTuple):
+    """An entry that a backend's own search gave, and its score there, 0 to 1."""
+
+    entry: Entry
+    score: float
+
+
+class Tail(NamedTuple):
+    """The archival entries behind the first `before`, which are as they were when the mark was given that was asked
+    with. `mark` is what to ask with the next time: it stands in front of the last entry. None where it is of no use.
+    """
+
+    before: int
+    entries: Sequence[Entry]
+    mark: str | None
+
+
 class LongTermMemoryStore(ABC):
     """One agent's long-term memory. `agent` is None for the global memory; `verbatim` says that text is kept
     exactly; `clock` gives local wall-clock time.
@@ -136,6 +154,26 @@ class LongTermMemoryStore(ABC):
     @abstractmethod
     def load_as_oryxos(self) -> str:
         """The text that OryxOS itself would give a model from this backend."""
+
+    def settled_stamp(self) -> str | None:
+        """The stamp, or None while the memory is so new that one more write might not change it."""
+        return self.stamp()
+
+    def archival_since(self, mark: str | None) -> Tail:
+        """The archival entries from a mark on; all of them where it is not certain that those before it are as they
+        were. A backend overrides it for speed only. Raises FileProblem.
+        """
+        return Tail(0, self.read().archival, None)
+
+    def scored(self, query: str, *, limit: int, least: float = 0.0) -> list[Found]:
+        """The archival entries that the backend's own search takes for an answer, best first, with a score of `least` or
+        more; without footprints. For a backend that is DELEGATED, the others refuse. Raises RejectedInput, ServiceProblem.
+        """
+        raise RejectedInput("this backend has no search of its own; ranked recall searches its entries")
+
+    def search(self, query: str, *, limit: int) -> list[Entry]:
+        """As `scored`, without scores."""
+        return [found.entry for found in self.scored(query, limit=limit)]
 
     def lost(self) -> "list[Line]":
         """The lines that were acknowledged and are gone, as far as the journal reaches: a program that takes no lock

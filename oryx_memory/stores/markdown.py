@@ -8,10 +8,9 @@ live, so a writer that is killed in between has neither lost nor doubled anythin
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,16 +30,28 @@ from oryx_memory.document import (
     spans,
     streamed,
 )
-from oryx_memory.entry import BLANKS, Entry, Retirement, Scope
+from oryx_memory.entry import BLANKS, Entry, Scope
 from oryx_memory.errors import NothingFound, OryxMemoryWarning
-from oryx_memory.journal import Journal, Line
+from oryx_memory.journal import Copies, Journal, Line
 from oryx_memory.matching import Keyword
-from oryx_memory.retired import Record, came_back, live_snapshot, outstanding, parse, record, with_retired
-from oryx_memory.stores.base import Clock, LongTermMemoryStore
+from oryx_memory.retired import Record, came_back, live_snapshot, outstanding, parse, with_retired
+from oryx_memory.stores.base import Clock, LongTermMemoryStore, Tail
+from oryx_memory.stores.records import (
+    Deed,
+    append_records,
+    copies_after,
+    given,
+    records_of,
+    records_of_change,
+    unsaid,
+    without,
+)
 from oryx_memory.window import MAX_CHARS, Memory, load, oryxos_text
 from oryx_memory.workspace import Workspace
 
 if TYPE_CHECKING:
+    from hashlib import blake2b
+
     from oryx_memory.stores.spool import Lacking, Spool
 
 
@@ -65,6 +76,30 @@ class MarkdownStore(LongTermMemoryStore):
     def stamp(self) -> str:
         paths = self._paths()
         return f"{files.stamp(paths.memory)} {files.stamp(paths.retired)}"
+
+    def settled_stamp(self) -> str | None:
+        return files.settled(self.stamp())
+
+    def archival_since(self, mark: str | None) -> Tail:
+        data = self._data()
+        known = _Prefix.of(mark)
+        digest = _digest(data, known.end)
+        if known.end and digest.hexdigest() == known.digest:
+            # From the line end above, so that a byte order mark at the start of the line makes no heading of it.
+            following = scan((data[known.start - 1 :],)).headings
+            body = known.start, known.start - 1 + following[0].start if following else len(data)
+        else:
+            known, digest = _Prefix(), _digest(data, 0)
+            body = scan((data,)).body(Scope.ARCHIVAL) or (0, 0)
+        places = list(spans(data, *body))
+        entries = [Entry(decode(data[place.start : place.end])) for place in places]
+        if any("\ufffd" in entry.raw for entry in entries):
+            self._warn_of_invalid(data)
+        if not places:
+            return Tail(known.before, entries, None)
+        digest.update(memoryview(data)[known.end :])
+        now = _Prefix(known.before + len(places) - 1, places[-1].start, len(data), digest.hexdigest())
+        return Tail(known.before, entries, " ".join(map(str, now)))
 
     def read(self, *, retired: bool = False) -> Snapshot:
         document = MemoryDocument(self._data())
@@ -148,12 +183,12 @@ class MarkdownStore(LongTermMemoryStore):
         with self._lock(paths) as lock:
             records = parse(files.read(paths.retired) or b"")
             live = live_snapshot(MemoryDocument(files.read(paths.memory) or b"")).texts()
-            why = _unsaid(self.clock(), {item.run for item in records})
-            back = came_back(records, live)
-            new = [record(item.stored, item.entry.scope, why, out=-1, live=live[item.entry.text]) for item in back]
-            if new:
-                files.append(lock, paths.retired, partial(_given, new), Layout.at_end)
-            return len(new)
+            now = self.clock()
+            back = [Deed(item.entry, item.stored, -1) for item in came_back(records, live)]
+            if back:
+                run = new_run(now, {item.run for item in records})
+                append_records(lock, paths.retired, records_of_change(back, live, now, run))
+            return len(back)
 
     def fill(self, spool: "Spool") -> Iterator[list["Lacking"]]:
         from oryx_memory.stores.spool import BATCH
@@ -164,10 +199,10 @@ class MarkdownStore(LongTermMemoryStore):
         paths = self._paths()
         with self._lock(paths) as lock:
             spool.hold(self.stream())
-            again = _unsaid(self.clock())
+            again = unsaid(self.clock())
             for batch in spool.batches():
-                if out := [made for item in batch for made in _records_of(item, again)]:
-                    files.append(lock, paths.retired, partial(_given, out), Layout.at_end)
+                if out := [made for item in batch for made in records_of(item, again)]:
+                    append_records(lock, paths.retired, out)
                 new = [item.entry for item in batch if item.entry.retired is None]
                 journal = Journal(lock.path)
                 _append(lock, paths, new, partial(journal.found, held=partial(_held_of, paths)))
@@ -275,6 +310,28 @@ class _Paths(NamedTuple):
     retired: Path
 
 
+class _Prefix(NamedTuple):
+    """A file as it was up to its `end`, by the digest of these bytes; its last archival entry, which lines may have
+    been added to since, began at the offset `start`, behind `before` others.
+    """
+
+    before: int = 0
+    start: int = 0
+    end: int = 0
+    digest: str = ""
+
+    @classmethod
+    def of(cls, mark: str | None) -> "_Prefix":
+        before, start, end, digest = mark.split(" ") if mark else ("0", "0", "0", "")
+        return cls(int(before), int(start), int(end), digest)
+
+
+def _digest(data: bytes, end: int) -> "blake2b":
+    from hashlib import blake2b  # loads OpenSSL: not on the way of append, load and keyword recall
+
+    return blake2b(memoryview(data)[:end], digest_size=16)
+
+
 class _Rewrite:
     """One edit of a memory under its lock: plan, records, MEMORY.md, and what comes after it.
 
@@ -291,7 +348,7 @@ class _Rewrite:
         self.now = store.clock()
         self.run_id = ""  # of all rounds
         self.change = Change()
-        self.recorded: Counter[tuple[str, str]] = Counter()
+        self.recorded: Counter[tuple[str, int, str]] = Counter()  # of each text, `out` and reason
         self.restored: list[tuple[Entry, bytes, int]] = []  # entry, its stored bytes, blank lines above
         self.copies: Counter[str] = Counter()  # of each text, live, after the change
         self.still_out: Counter[str] = Counter()  # of each text, retired, before it
@@ -314,11 +371,9 @@ class _Rewrite:
         if new := [*change.add, *(item.new for item in change.edit), *back]:
             self.journal.added(new, partial(_held_of, self.paths))
         if change.restore:
-            self._write_records(
-                ((entry.text, "restored"), self._record(stored, entry, out=-1)) for entry, stored, _ in self.restored
-            )
+            self._write_records([Deed(entry, stored, -1) for entry, stored, _ in self.restored])
         if self.drop:
-            files.replace(self.lock, self.paths.retired, partial(_without, frozenset(self.drop)))
+            files.replace(self.lock, self.paths.retired, partial(without, frozenset(self.drop)))
         return change
 
     def _renew(self, back: Sequence[Entry]) -> None:
@@ -349,10 +404,10 @@ class _Rewrite:
             if ours[text] < len(left):
                 new += [made for _, _, made in left[ours[text] :]]
             elif live[text] == self.copies[text]:  # nobody has brought it back meanwhile
-                for entry, stored, _ in left[: max(0, excess)]:
-                    new.append(self._record(stored, entry, out=-1, live=live[text]))
+                back = [Deed(entry, stored, -1) for entry, stored, _ in left[: max(0, excess)]]
+                new += records_of_change(back, live, self.now, self.run_id)
         if new:
-            files.append(self.lock, self.paths.retired, partial(_given, new), Layout.at_end)
+            append_records(self.lock, self.paths.retired, new)
 
     def _new_content(self, data: bytes) -> bytes:
         self._look_at_retired()
@@ -367,7 +422,7 @@ class _Rewrite:
             return data
         self.run_id = self.run_id or new_run(self.now, {item.run for item in records})
         self.change = change = replace(change, run=self.run_id)
-        self.copies = _copies_after(snapshot, change)
+        self.copies = copies_after(snapshot, change)
         self.restored = [(copy.entry, out[copy.at].stored, out[copy.at].gap) for copy in change.restore]
         named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
         self.still_out = Counter(item.entry.text for item in out)
@@ -380,44 +435,39 @@ class _Rewrite:
             self.store.workspace.create_agent(self.store.agent)
         self.left.clear()
         places = _Places(document)
-        self._write_records(self._records(document, places, change))
+        deeds = list(self._deeds(document, places, change))
+        for (entry, stored, kind, *_), made in zip(deeds, self._write_records(deeds), strict=True):
+            if kind > 0:
+                self.left.setdefault(entry.text, []).append((entry, stored, made))
         return self._rewritten(document, places, change) if _rewrites(change) else data
 
-    def _records(
-        self, document: MemoryDocument, places: "_Places", change: Change
-    ) -> Iterator[tuple[tuple[str, str], bytes]]:
+    def _deeds(self, document: MemoryDocument, places: "_Places", change: Change) -> Iterator[Deed]:
         leaving = [(item.copy, item.reason) for item in change.retire] + [(item.copy, "edited") for item in change.edit]
         for copy, reason in leaving:
             place = places[copy]
             gap = document.blank_lines_above(place, copy.entry.scope)
-            stored = document.data[place.start : place.end]
-            made = self._record(stored, copy.entry, reason, out=1, gap=gap)
-            self.left.setdefault(copy.entry.text, []).append((copy.entry, stored, made))
-            yield (copy.entry.text, reason), made
+            yield Deed(copy.entry, document.data[place.start : place.end], 1, reason, gap)
         for entry in (*change.add, *change.recover, *(item.new for item in change.edit)):
             if self.still_out[entry.text]:
-                yield (entry.text, "again"), self._record(piece(entry, b"\n"), entry, out=0)
+                yield Deed(entry, piece(entry, b"\n"), 0)
 
-    def _record(
-        self, stored: bytes, entry: Entry, reason: str = "", *, out: int, gap: int = 0, live: int | None = None
-    ) -> bytes:
-        why = Retirement(self.now.replace(microsecond=0), reason, self.change.run)
-        copies = self.copies[entry.text] if live is None else live
-        return record(stored, entry.scope, why, out=out, live=copies, gap=gap)
-
-    def _write_records(self, records: Iterable[tuple[tuple[str, str], bytes]]) -> None:
+    def _write_records(self, deeds: Sequence[Deed]) -> list[bytes]:
+        """Write the records of these deeds, without those that an earlier round has written; gives all of them."""
         before = self.recorded.copy()
         new = []
-        for key, made in records:
+        records = records_of_change(deeds, self.copies, self.now, self.run_id)
+        for deed, made in zip(deeds, records, strict=True):
+            key = deed.entry.text, deed.out, deed.reason
             if before[key] > 0:
                 before[key] -= 1
             else:
                 self.recorded[key] += 1
                 new.append(made)
         if new:
-            files.append(self.lock, self.paths.retired, partial(_given, new), Layout.at_end)
+            append_records(self.lock, self.paths.retired, new)
             left, self.seen = self.seen, files.stamp(self.paths.retired)
             self.disturbed = self.disturbed or not _grew(left, self.seen, sum(map(len, new)))
+        return records
 
     def _rewritten(self, document: MemoryDocument, places: "_Places", change: Change) -> bytes:
         gone = [item.copy for item in change.retire] + [item.copy for item in change.move]
@@ -460,12 +510,16 @@ def _held(paths: _Paths) -> Counter[str]:
     return _with_retired(MemoryDocument(files.read(paths.memory) or b""), paths.retired)[0].texts()
 
 
-def _held_of(paths: _Paths, wanted: Mapping[str, int]) -> Counter[str]:
-    """As `_held`, but where every text stands there as a line as often as it is wanted, the count of lines: a tenth of
-    the time, on the way of an append.
+def _held_of(paths: _Paths, wanted: Mapping[str, int]) -> Copies:
+    """How often each text is in a memory; where every one stands there as a line as often as it is wanted, the count of
+    lines: a tenth of the time, on the way of an append.
     """
-    lines = Counter((files.read(paths.memory) or b"").decode(errors="replace").replace("\r", "\n").split("\n"))
-    return lines if all(lines[text] >= count for text, count in wanted.items()) else _held(paths)
+    data = files.read(paths.memory) or b""
+    lines = Counter(data.decode(errors="replace").replace("\r", "\n").split("\n"))
+    if all(lines[text] >= count for text, count in wanted.items()):
+        return Copies(lines, lines)
+    document = MemoryDocument(data)
+    return Copies(_with_retired(document, paths.retired)[0].texts(), live_snapshot(document).texts())
 
 
 def _append(
@@ -478,24 +532,7 @@ def _append(
         if any(entry.raw[:1] in BLANKS for entry in new):  # would join the line above: needs a look at the file
             files.replace(lock, path, partial(_added, scope, partial(_pieces, new)))
         elif new and (left := files.append(lock, path, partial(_pieces, new), partial(_tail, scope), found)):
-            files.replace(lock, path, partial(_added, scope, partial(_given, left)))
-
-
-def _unsaid(now: datetime, runs: Container[str] = ()) -> Retirement:
-    """The time and a run of records that need no reason."""
-    return Retirement(now.replace(microsecond=0), "", new_run(now, runs))
-
-
-def _records_of(item: "Lacking", again: Retirement) -> Iterator[bytes]:
-    """The records of an entry that comes from another memory. Where copies are out already, it is added before it is
-    retired, or it would pass for one of them that came back.
-    """
-    entry, live, out = item
-    stored = piece(entry, b"\n")
-    if out:
-        yield record(stored, entry.scope, again, out=0, live=live + bool(entry.retired))
-    if entry.retired:
-        yield record(stored, entry.scope, entry.retired, out=1, live=live)
+            files.replace(lock, path, partial(_added, scope, partial(given, left)))
 
 
 def _grew(before: str, after: str, size: int) -> bool:
@@ -512,23 +549,8 @@ def _rewrites(change: Change) -> bool:
     return bool(change.edit or change.move or change.retire or change.restore or change.recover or live_purge)
 
 
-def _copies_after(snapshot: Snapshot, change: Change) -> Counter[str]:
-    copies = Counter(copy.entry.text for copy in snapshot.live())
-    copies.subtract(item.copy.entry.text for item in change.retire)
-    copies.subtract(item.copy.entry.text for item in change.edit)
-    copies.subtract(copy.entry.text for copy in change.purge if copy.entry.retired is None)
-    copies.update(item.new.text for item in change.edit)
-    copies.update(copy.entry.text for copy in change.restore)
-    copies.update(entry.text for entry in (*change.add, *change.recover))
-    return copies
-
-
 def _pieces(entries: Sequence[Entry], newline: bytes) -> list[bytes]:
     return [piece(entry, newline) for entry in entries]
-
-
-def _given(pieces: Sequence[bytes], _newline: bytes) -> Sequence[bytes]:
-    return pieces
 
 
 def _tail(scope: Scope, layout: Layout, lines: bytes) -> bytes | None:
@@ -538,8 +560,3 @@ def _tail(scope: Scope, layout: Layout, lines: bytes) -> bytes | None:
 def _added(scope: Scope, pieces: Callable[[bytes], Sequence[bytes]], data: bytes) -> bytes:
     document = MemoryDocument(data)
     return document.spliced([document.addition(scope, pieces(document.layout.newline))])
-
-
-def _without(texts: frozenset[str], data: bytes) -> bytes:
-    document = MemoryDocument(data)
-    return document.spliced(Splice(item.start, item.end, b"") for item in parse(data) if item.entry.text in texts)

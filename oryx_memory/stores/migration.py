@@ -41,7 +41,7 @@ def pairs(
     names = {agent: rename.get(agent, agent) if agent is not None else None for agent in agents}
     if unused := [name for name in rename if name not in names]:
         raise RejectedInput(f"--rename {unused[0]}: no such agent among those to copy")
-    if target["backend"] == "markdown":
+    if target["backend"] != "sqlite":
         unsafe = []
         for name in names.values():
             try:
@@ -53,7 +53,7 @@ def pairs(
                 f"no folder can have the name{'s' * (len(unsafe) > 1)} {', '.join(map(repr, unsafe))}, and the global "
                 f"memory is not for merging; add --rename '{unsafe[0]}=NAME'" + " for each" * (len(unsafe) > 1)
             )
-    fold = str.casefold if target["backend"] == "markdown" and workspace.folds_case() else str
+    fold = str.casefold if target["backend"] != "sqlite" and workspace.folds_case() else str
     counts = Counter(fold(name) if name is not None else None for name in names.values())
     if doubled := [name for name in names.values() if counts[fold(name) if name is not None else None] > 1]:
         raise RejectedInput(f"several agents would become one, {doubled[0]!r}; add --rename OLD=NEW")
@@ -88,6 +88,12 @@ def switch(
 
 def refuse_switch(workspace: Workspace, environment: Mapping[str, str], given: str | None, backend: str) -> None:
     """Raises SettingsError where memory.toml would not be what names the backend after a switch."""
+    if settings.reaches_out("backend", backend):
+        own = settings.own_file(environment) or "your own settings file"
+        raise SettingsError(
+            f"{backend} leads out of the project, and no file of a project counts for that; leave out --switch and put "
+            f'backend = "{backend}" into {own}, table ["{workspace.root.parent}"]'
+        )
     current = settings.load(workspace.root, environment, {"backend": given})
     source = current.sources["backend"]
     named = settings.oryxos_backend(workspace.root, environment)

@@ -7,6 +7,7 @@ Retired rows have scope RETIRED, which OryxOS's queries never see. Order is the 
 """
 
 import sqlite3
+import time
 import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -20,21 +21,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from oryx_memory import database, files
 from oryx_memory.changes import Change, Copy, Plan, Snapshot, new_run
 from oryx_memory.document import piece
-from oryx_memory.entry import BLANKS, Entry, Retirement, Scope
+from oryx_memory.entry import BLANKS, Entry, Retirement, Scope, formed
 from oryx_memory.errors import OryxMemoryWarning
 from oryx_memory.matching import Keyword
-from oryx_memory.stores.base import Clock, LongTermMemoryStore, Stats
+from oryx_memory.stores.base import GLOBAL, Clock, LongTermMemoryStore, Stats, Tail
 from oryx_memory.window import MAX_CHARS, Memory, load
 
 if TYPE_CHECKING:
+    from hashlib import blake2b
+
     from oryx_memory.stores.spool import Lacking, Spool
 
-GLOBAL = "__global__"  # OryxOS's name for no agent
 ORYXOS_ROWS = 100  # what OryxOS 0.1.3 gives a model of the archival rows
 _RETIRED = "RETIRED"
 _WHOLE_MINUTES = 63_072_000_000  # 1972, since when zones differ from UTC by whole minutes
 _PREFIX = "-*+ [0123456789:]"  # what may stand before the content of a line
 _EPOCH = datetime(1970, 1, 1)
+_LOWEST = -(2**63)  # row id
 
 
 class _Row(NamedTuple):
@@ -67,9 +70,49 @@ class SqliteStore(LongTermMemoryStore):
         return str(self.path)
 
     def stamp(self) -> str:
-        log = self.path.with_name(f"{self.path.name}-wal")  # comes and goes, empty, with those who only read
-        size = log.stat().st_size if log.exists() else 0
-        return f"{files.stamp(self.path)} {files.stamp(log) if size else '-'}"
+        return f"{database.stamp(self.path)} {self._zone()}"
+
+    def settled_stamp(self) -> str | None:
+        return files.settled(self.stamp())
+
+    def archival_since(self, mark: str | None) -> Tail:
+        from hashlib import blake2b  # loads OpenSSL: not on the way of append, load and keyword recall
+
+        before, last, known = mark.split(" ") if mark else ("0", "0", "")
+        with self._reading() as connection:
+            if connection is None:
+                return Tail(0, (), None)
+            new = blake2b(str(self._zone()).encode(), digest_size=16)
+            first, start, digest = int(before), int(last), new.copy()
+            self._digest(connection, digest, _LOWEST, start)
+            if not mark or digest.hexdigest() != known:
+                first, start, digest = 0, _LOWEST, new
+            rows = self._rows(connection, "ARCHIVAL", start=start)
+            shown = [(row.id, raw) for row in rows if (raw := self._raw(row))]
+            if not shown:
+                return Tail(first, (), None)
+            self._digest(connection, digest, start, shown[-1][0])
+            now = f"{first + len(shown) - 1} {shown[-1][0]} {digest.hexdigest()}"
+            return Tail(first, [Entry(raw) for _, raw in shown], now)
+
+    def _digest(self, connection: sqlite3.Connection, digest: "blake2b", start: int, end: int) -> None:
+        """Add to a digest all that makes the lines of the archival rows from the id `start` on to before `end`."""
+        where = self._where(connection)
+        if where is None:
+            return
+        raw, join = self._details(connection, "raw")
+        sized = "length(CAST(content AS BLOB)) || ' ' || content || typeof(created_at) || created_at"
+        rows = connection.execute(
+            f"SELECT CAST(id || ' ' || coalesce({sized}, '') || ' ' || coalesce({raw}, '') AS BLOB) "
+            f"FROM memory_entries {join} WHERE {where[0]} AND scope = 'ARCHIVAL' AND id >= ? AND id < ? ORDER BY id",
+            (*where[1], start, end),
+        )
+        for (row,) in rows:
+            digest.update(row)
+
+    def _zone(self) -> object:
+        """What the lines are formed in."""
+        return self.zone or (*time.tzname, time.timezone)
 
     def read(self, *, retired: bool = False) -> Snapshot:
         with self._reading() as connection:
@@ -224,7 +267,13 @@ class SqliteStore(LongTermMemoryStore):
         return "agent_name = ?", (self.agent or GLOBAL,)
 
     def _rows(
-        self, connection: sqlite3.Connection, scope: str, *, newest_first: bool = False, ids: Sequence[int] = ()
+        self,
+        connection: sqlite3.Connection,
+        scope: str,
+        *,
+        newest_first: bool = False,
+        ids: Sequence[int] = (),
+        start: int = _LOWEST,
     ) -> Iterator[_Row]:
         where = self._where(connection)
         if where is None:
@@ -233,9 +282,9 @@ class SqliteStore(LongTermMemoryStore):
         among = f"AND id IN ({', '.join('?' * len(ids))})" if ids else ""
         for row in connection.execute(
             f"SELECT id, scope, content, created_at, {more} FROM memory_entries {join} "
-            f"WHERE {where[0]} AND scope = ? {among} "
+            f"WHERE {where[0]} AND scope = ? AND id >= ? {among} "
             f"ORDER BY id {'DESC' if newest_first else ''}",
-            (*where[1], scope, *ids),
+            (*where[1], scope, start, *ids),
         ):
             made = _Row(*row)
             yield made if isinstance(made.content, str) else made._replace(content=_text_of(made.content))
@@ -386,19 +435,16 @@ class SqliteStore(LongTermMemoryStore):
         return self._formed(content, row.created_at) if content else None
 
     def _formed(self, content: str, created_at: Any) -> str:
-        """`- [time] content`, further lines indented, blank ones left out."""
-        if "\n" in content or "\r" in content:
-            first, *rest = content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-            lines = (line if line[0] in BLANKS else f"  {line}" for line in rest if line.strip(BLANKS))
-            content = "\n".join([first, *lines])
+        """The line of a row; one whose time cannot be read has none."""
+        time: datetime | None = None
         try:
             if isinstance(created_at, str):
                 time = datetime.fromisoformat(created_at)
             else:
                 time = datetime.fromtimestamp(created_at // 1000, self.zone)
         except (ValueError, OverflowError, OSError, TypeError):
-            return f"- {content}"
-        return f"- [{time.replace(tzinfo=None, microsecond=0).isoformat(sep=' ')}] {content}"
+            pass
+        return formed(content, time)
 
     def _millis(self, time: datetime) -> int:
         """Local wall-clock time as epoch milliseconds; the first of the two hours that a clock change makes."""
