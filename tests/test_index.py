@@ -417,8 +417,8 @@ import sys, pathlib
 from oryx_memory import open_memory
 from oryx_memory.index import Index
 store = open_memory("ops", root=".")
-for _ in range(5):
-    with Index.open(pathlib.Path(".oryxos/memory-index.db"), 60) as index:
+for _ in range(3):
+    with Index.open(pathlib.Path(".oryxos/memory-index.db"), 120) as index:
         index.rebuild(store)
         index.prune([])
         index.update(store)
@@ -428,7 +428,7 @@ for _ in range(5):
 def test_processes_that_rebuild_and_prune_do_not_disturb_those_that_search(ops: Path, tmp_path: Path) -> None:
     with ops.open("a", encoding="utf-8") as file:
         file.writelines(f"- [2026-07-23 09:{n // 60:02}:{n % 60:02}] 记录 number {n}\n" for n in range(300))
-    command = [ORYX, "memory", *RANKED, "number 123", "-n", "1", "--lock-timeout", "60"]
+    command = [ORYX, "memory", *RANKED, "number 123", "-n", "1", "--lock-timeout", "120"]
     run = subprocess.PIPE
     words = [command, [sys.executable, "-c", REBUILD]] * 2 + [command] * 2
     children = [subprocess.Popen(one, stdout=run, stderr=run, cwd=tmp_path) for one in words]

@@ -12,7 +12,7 @@ from oryx_memory.entry import Entry, as_record
 from oryx_memory.errors import RejectedInput, SettingsError
 from oryx_memory.index import Index, open_or_in_memory
 from oryx_memory.recall import CANDIDATES, LIMIT, Hit, ranked
-from oryx_memory.stores import local_clock
+from oryx_memory.stores import LongTermMemoryStore, RecallCapability, local_clock
 
 if TYPE_CHECKING:
     from oryx_memory.vectors import Semantic
@@ -42,16 +42,15 @@ def search(
     """The answers of one agent or of all, best first, and the routes that gave none. `fits` says which entries may be
     among them.
     """
-    if here.settings["backend"] == "mem0":
-        answers = _delegated(here, query, fits, all_agents=all_agents, retired=retired, min_score=min_score)
-        return answers[: limit or LIMIT], []
+    stores = [here.store(agent) for agent in here.names(all_agents)]
+    if all(store.recall_capability is RecallCapability.DELEGATED for store in stores):
+        return _delegated(stores, query, fits, retired=retired, min_score=min_score)[: limit or LIMIT], []
     moment = now or local_clock(here.settings["time.zone"])()
     found: list[Answer] = []
     skipped: list[Skipped] = []
     semantic, opened = semantic_route(here)
     with open_or_in_memory(here.workspace.index_file, here.lock_timeout, opened) as index:
-        for agent in here.names(all_agents):
-            store = here.store(agent)
+        for store in stores:
             hits, without = ranked(store, index, query, now=moment, limit=None, retired=retired, semantic=semantic)
             found += ((store.agent, hit) for hit in hits if hit.score >= min_score and fits(hit.entry))
             skipped += (Skipped(store.agent, route, reason) for route, reason in without.items())
@@ -62,14 +61,18 @@ def search(
 
 
 def _delegated(
-    here: Here, query: str, fits: Callable[[Entry], bool], *, all_agents: bool, retired: bool, min_score: float
+    stores: Sequence[LongTermMemoryStore],
+    query: str,
+    fits: Callable[[Entry], bool],
+    *,
+    retired: bool,
+    min_score: float,
 ) -> list[Answer]:
     """What a backend that searches by itself finds; its score is the only one."""
     if retired:
         raise RejectedInput("the server searches only what is live; --mode keyword finds retired entries too")
     found: list[Answer] = []
-    for agent in here.names(all_agents):
-        store = here.store(agent)
+    for store in stores:
         hits = store.scored(query, limit=CANDIDATES, least=min_score)
         found += ((store.agent, Hit(hit.entry, hit.score, {"server": hit.score})) for hit in hits if fits(hit.entry))
     return sorted(found, key=lambda answer: -answer[1].score)
