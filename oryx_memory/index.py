@@ -164,8 +164,10 @@ class Index:
             with index.problems():
                 connection.execute("PRAGMA synchronous = NORMAL")  # derived: a power cut costs a rebuild at most
                 if not index._is_ours():
-                    index._drop()
-                    index._make()
+                    with database.transaction(connection):
+                        if not index._is_ours():  # or it would drop what another process has just made
+                            index._drop()
+                            index._make()
         except BaseException:
             index.close()
             raise
