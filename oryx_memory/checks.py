@@ -21,6 +21,7 @@ from oryx_memory.diffing import similarity
 from oryx_memory.document import BOM, MemoryDocument
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import GitProblem, OryxMemoryWarning, RejectedInput, SettingsError
+from oryx_memory.guard import masked
 from oryx_memory.journal import Journal, Line
 from oryx_memory.retention import Policy
 from oryx_memory.retired import MARKER, came_back, live_snapshot, parse
@@ -35,7 +36,7 @@ from oryx_memory.rules import (
     newline_counts,
     returned,
 )
-from oryx_memory.settings import did_you_mean, masked
+from oryx_memory.settings import did_you_mean
 from oryx_memory.stores.markdown import MarkdownStore
 from oryx_memory.workspace import FOLDER, MEMORY, Workspace
 

@@ -10,14 +10,15 @@ import contextlib
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
+from datetime import tzinfo
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from oryx_memory import files
 from oryx_memory.errors import FileProblem, LockTimeout
-from oryx_memory.files import adopt
 
 if TYPE_CHECKING:
     from sqlite_utils import Migrations
@@ -52,11 +53,16 @@ def connect(path: Path, *, timeout: float, write: bool, library: ModuleType = sq
             return _opened(path, "ro&immutable=1", timeout, library)
 
 
-def stamp(path: Path) -> str:
-    """A text that changes when the database is written or replaced."""
+def stamp(path: Path, zone: tzinfo | None) -> str:
+    """A text that changes when the database is written or replaced, and when its times are read in another zone."""
     log = path.with_name(f"{path.name}-wal")  # comes and goes, empty, with those who only read
     size = log.stat().st_size if log.exists() else 0
-    return f"{files.stamp(path)} {files.stamp(log) if size else '-'}"
+    return f"{files.stamp(path)} {files.stamp(log) if size else '-'} {zone_text(zone)}"
+
+
+def zone_text(zone: tzinfo | None) -> str:
+    """What tells a zone from others; None is the system's."""
+    return str(zone or (*time.tzname, time.timezone))
 
 
 def _opened(path: Path, mode: str, timeout: float, library: ModuleType) -> sqlite3.Connection:
@@ -82,7 +88,7 @@ def _make(path: Path) -> None:
     try:
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
-            adopt(descriptor, path.parent)
+            files.adopt(descriptor, path.parent)
         finally:
             os.close(descriptor)
         with contextlib.closing(sqlite3.connect(temporary, isolation_level=None)) as connection:
@@ -173,6 +179,11 @@ def has_table(connection: sqlite3.Connection, name: str) -> bool:
 def columns(connection: sqlite3.Connection, table: str) -> set[str]:
     """The names of a table's columns."""
     return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
+
+
+def marks(values: Collection[object]) -> str:
+    """As many question marks as there are values, for `IN (…)`."""
+    return ", ".join("?" * len(values))
 
 
 def _errors() -> tuple[type[Exception], ...]:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 from oryx_memory.changes import Snapshot
 from oryx_memory.entry import Entry, formed, one_line
 from oryx_memory.errors import FileProblem, OryxMemoryWarning
+from oryx_memory.guard import masked
 from oryx_memory.index import Index, Part, Parts
 from oryx_memory.messages import ASSISTANT, USER, Turn
 from oryx_memory.recall import Hit, Semantic, ranked
 from oryx_memory.sessions import Row, Session, Sessions
-from oryx_memory.settings import masked
 
 TOP_K = 5  # episodes that one recall gives
 MOST = 20_000  # characters of each side that are searched: a file that was pasted is known by its start

@@ -1,11 +1,12 @@
-"""Likely credentials in a text: one detector for `append`, `edit` and `check`.
+"""Likely credentials in a text: one detector for all that store, show or send texts.
 
 A finding is a kind and a place, so that what is said about it can leave out the value. Prose about passwords is never
 a finding: a word such as password, token or 密码 counts only with a value that looks like one, and references
 (`$DB_PASSWORD`, `os.environ[…]`) and placeholders (`<your-key>`, `changeme`, `****`) do not. Not seen, since nothing
 tells them from prose: passwords of several words, and of letters alone unless in quotes.
 
-The guard is a matter of the command line: `LongTermMemoryStore.append` takes every text, for its caller decides.
+The guard is a matter of the command line and of MemoryService: `LongTermMemoryStore.append` takes every text, for its
+caller decides.
 Linear in the text. A regular expression is compiled only when a text has the literal that it needs: most entries have
 none, and pay for one look at the lengths of their words and some searches for a substring.
 """
@@ -193,6 +194,26 @@ def find(text: str) -> list[Finding]:
         if not kept or start >= kept[-1].end:
             kept.append(Finding(kind, start, end))
     return kept
+
+
+def kinds(text: str) -> str:
+    """The kinds of the likely credentials in a text, parted by commas; empty where there is none. Never their values."""
+    return ", ".join(dict.fromkeys(finding.kind for finding in find(text)))
+
+
+def masked(text: str) -> str:
+    """A text in which whatever looks like a credential is replaced by its kind."""
+    for found in reversed(find(text)):
+        text = f"{text[: found.start]}[{found.kind}]{text[found.end :]}"
+    return text
+
+
+def refusal(kinds: str) -> str:
+    """What is said where `[guard] secrets = "refuse"` keeps a text out, given the kinds found in it."""
+    return (
+        f'looks like a credential ({kinds}), and [guard] secrets = "refuse" keeps those out of memories; '
+        "remember where it is kept instead"
+    )
 
 
 def _has_any(hints: tuple[str, ...], text: str) -> bool:

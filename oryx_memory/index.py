@@ -122,7 +122,7 @@ class Index:
     """A context manager. Raises FileProblem and LockTimeout, from `open` and everything else."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, timeout: float) -> None:
-        self.connection = self._connection = connection  # what vectors.py keeps in the same file
+        self.connection = connection  # what vectors.py keeps in the same file
         self._path = path
         self._timeout = timeout
         self._library: ModuleType = sqlite3
@@ -190,7 +190,7 @@ class Index:
 
     def close(self) -> None:
         """Close the file."""
-        self._connection.close()
+        self.connection.close()
         _leave(self._path)
 
     def give_up(self, error: FileProblem | LockTimeout) -> bool:
@@ -214,14 +214,14 @@ class Index:
 
     def _is_ours(self) -> bool:
         """Whether all tables are there, of this format."""
-        if not all(database.has_table(self._connection, name) for name in _TABLES):
+        if not all(database.has_table(self.connection, name) for name in _TABLES):
             return False
-        made = self._connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
+        made = self.connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
         return bool(made == (FORMAT,))
 
     def _make(self) -> None:
-        with database.transaction(self._connection):
-            if database.has_table(self._connection, "meta"):
+        with database.transaction(self.connection):
+            if database.has_table(self.connection, "meta"):
                 return  # another process was faster
             for statement in (
                 "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT)",
@@ -235,17 +235,17 @@ class Index:
                 "WITHOUT ROWID",
                 "CREATE INDEX word_mirrored ON word (memory, mirrored) WHERE mirrored IS NOT NULL",
             ):
-                self._connection.execute(statement)
-            self._connection.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
+                self.connection.execute(statement)
+            self.connection.execute("INSERT INTO meta VALUES ('format', ?)", (FORMAT,))
 
     def _drop(self) -> None:
-        with database.transaction(self._connection):
+        with database.transaction(self.connection):
             names = (  # not the tables of vectors, which may have cost money; `embedded` and `filed` name entries
                 "SELECT name FROM sqlite_master WHERE type = 'table' AND (sql LIKE 'CREATE VIRTUAL%USING fts5%' "
                 "OR name IN ('meta', 'memory', 'entry', 'word', 'embedded', 'covered', 'filed', 'stale'))"
             )
-            for (name,) in self._connection.execute(names).fetchall():
-                self._connection.execute(f"DROP TABLE {name}")
+            for (name,) in self.connection.execute(names).fetchall():
+                self.connection.execute(f"DROP TABLE {name}")
 
     def problems(self) -> contextlib.AbstractContextManager[None]:
         """Tell SQLite's errors in a line with the file."""
@@ -259,17 +259,17 @@ class Index:
         for _ in range(files.ROUNDS):
             number = self.update(store, retired=retired)
             with self.problems():
-                self._connection.execute("BEGIN")
-                if self._connection.execute("SELECT 1 FROM memory WHERE number = ?", (number,)).fetchone():
+                self.connection.execute("BEGIN")
+                if self.connection.execute("SELECT 1 FROM memory WHERE number = ?", (number,)).fetchone():
                     break
-                self._connection.execute("ROLLBACK")  # removed in between
+                self.connection.execute("ROLLBACK")  # removed in between
         else:
             raise FileProblem(self._path, "another process removes this memory again and again")
         try:
             yield number
         finally:
             with self.problems():
-                self._connection.execute("ROLLBACK")
+                self.connection.execute("ROLLBACK")
 
     def update(self, store: Source, *, retired: bool = False) -> int:
         """Bring the memory of a store up to date if its stamp has changed, or its retired entries, which are a memory of
@@ -279,12 +279,12 @@ class Index:
             known = self._known(store, retired)
             if known and known.stamp is not None and known.stamp == store.stamp():
                 return known.number
-            with database.transaction(self._connection):
+            with database.transaction(self.connection):
                 return self._catch_up(store, retired)
 
     def rebuild(self, store: Source) -> int:
         """Make the memory of a store anew, and that of its retired entries if there is one; its number."""
-        with self.problems(), database.transaction(self._connection):
+        with self.problems(), database.transaction(self.connection):
             if gone := self._known(store, True):
                 self._empty(gone.number)
                 self._catch_up(store, True)
@@ -295,13 +295,13 @@ class Index:
     def prune(self, keep: Collection[Source]) -> int:
         """Remove the memories of all other stores; how many these were."""
         names = {self._name(store) for store in keep}
-        with self.problems(), database.transaction(self._connection):
-            rows = self._connection.execute("SELECT number, name FROM memory").fetchall()
+        with self.problems(), database.transaction(self.connection):
+            rows = self.connection.execute("SELECT number, name FROM memory").fetchall()
             gone = [(number, name) for number, name in rows if name not in names]
             for number, _ in gone:
                 self._empty(number)
-                self._connection.execute(f"DROP TABLE terms_{number}")
-                self._connection.execute("DELETE FROM memory WHERE number = ?", (number,))
+                self.connection.execute(f"DROP TABLE terms_{number}")
+                self.connection.execute("DELETE FROM memory WHERE number = ?", (number,))
             return len({name for _, name in gone})
 
     def number(self, store: Source) -> int | None:
@@ -315,7 +315,7 @@ class Index:
         archival = sum(not is_footprint(entry.content) for entry in store.read().archival)
         with self.problems():
             known = self._known(store, False)
-            (size,) = self._connection.execute(
+            (size,) = self.connection.execute(
                 "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
             ).fetchone()
             return About(known.entries if known else 0, archival, size)
@@ -333,7 +333,7 @@ class Index:
     def _differences(self, store: Source) -> list[str]:
         with self.current(store) as memory, self.problems():
             wanted = [entry for entry in store.read().archival if not is_footprint(entry.content)]
-            have = self._connection.execute(
+            have = self.connection.execute(
                 "SELECT number, raw FROM entry WHERE memory = ? ORDER BY place", (memory,)
             ).fetchall()
             indexed, stored = [raw for _, raw in have], [entry.raw for entry in wanted]
@@ -347,13 +347,13 @@ class Index:
         """How the full text and the table of words differ from what the rows make."""
         sums: Counter[int] = Counter()
         try:
-            self._connection.execute(
+            self.connection.execute(
                 f"CREATE VIRTUAL TABLE temp.instance_{memory} USING fts5vocab(main, terms_{memory}, instance)"
             )
-            for term, row, offset in self._connection.execute(f"SELECT term, doc, offset FROM instance_{memory}"):
+            for term, row, offset in self.connection.execute(f"SELECT term, doc, offset FROM instance_{memory}"):
                 sums[row] += hash((term, offset))
-            self._connection.execute(f"DROP TABLE temp.instance_{memory}")
-        except self._connection.DatabaseError as error:
+            self.connection.execute(f"DROP TABLE temp.instance_{memory}")
+        except self.connection.DatabaseError as error:
             return [f"the full text cannot be read: {error}"]
         found: list[str] = []
         words: Counter[str] = Counter()
@@ -363,9 +363,7 @@ class Index:
             if sums.pop(row, 0) != sum(hash((term, offset)) for offset, term in enumerate(made)):
                 found.append(f"other words are indexed than stand in: {raw}")
         found += [f"words are indexed of an entry that is not there: {row}" for row in sums]
-        counted = dict(
-            self._connection.execute("SELECT term, entries FROM word WHERE memory = ?", (memory,)).fetchall()
-        )
+        counted = dict(self.connection.execute("SELECT term, entries FROM word WHERE memory = ?", (memory,)).fetchall())
         return found + [f"the number of entries with a word is wrong: {term}" for term in _differing(words, counted)]
 
     def shred(self, store: Source) -> None:
@@ -374,9 +372,9 @@ class Index:
             if self._known(store, retired):
                 number = self.update(store, retired=retired)
                 with self.problems():
-                    self._connection.execute(f"INSERT INTO terms_{number} (terms_{number}) VALUES ('optimize')")
+                    self.connection.execute(f"INSERT INTO terms_{number} (terms_{number}) VALUES ('optimize')")
         with self.problems():
-            (busy, _, _) = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            (busy, _, _) = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         if busy:
             message = (
                 f"{self._path}-wal: another program is reading; what was destroyed stays in it until the next purge"
@@ -389,20 +387,20 @@ class Index:
 
     def _known(self, store: Source, retired: bool) -> _Known | None:
         sql = "SELECT number, entries, stamp, mark, before FROM memory WHERE name = ? AND retired = ?"
-        row = self._connection.execute(sql, (self._name(store), retired)).fetchone()
+        row = self.connection.execute(sql, (self._name(store), retired)).fetchone()
         return _Known(*row) if row else None
 
     def _new(self, store: Source, retired: bool) -> _Known:
-        made = self._connection.execute(
+        made = self.connection.execute(
             "INSERT INTO memory (name, retired) VALUES (?, ?) RETURNING number, entries, stamp, mark, before",
             (self._name(store), retired),
         )
         known = _Known(*made.fetchone())
         table = f"terms_{known.number}"
-        self._connection.execute(
+        self.connection.execute(
             f"CREATE VIRTUAL TABLE {table} USING fts5(body, content = '', tokenize = \"{TOKENIZE}\")"
         )
-        self._connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('hashsize', ?)", (HASH,))
+        self.connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('hashsize', ?)", (HASH,))
         return known
 
     def _catch_up(self, store: Source, retired: bool) -> int:
@@ -420,7 +418,7 @@ class Index:
             self._reconcile(known.number, range(start, sys.maxsize), enumerate(wanted, start))
             entries = start + len(wanted)
             before = entries - 1 if wanted and wanted[-1] is tail.entries[-1] else entries
-        self._connection.execute(
+        self.connection.execute(
             "UPDATE memory SET entries = ?, stamp = ?, mark = ?, before = ? WHERE number = ?",
             (entries, stamp, tail.mark, before, known.number),
         )
@@ -429,9 +427,9 @@ class Index:
     def _empty(self, memory: int) -> None:
         """Take all out of a memory."""
         for table in ("entry", "word"):
-            self._connection.execute(f"DELETE FROM {table} WHERE memory = ?", (memory,))
-        self._connection.execute(f"INSERT INTO terms_{memory} (terms_{memory}) VALUES ('delete-all')")
-        self._connection.execute(
+            self.connection.execute(f"DELETE FROM {table} WHERE memory = ?", (memory,))
+        self.connection.execute(f"INSERT INTO terms_{memory} (terms_{memory}) VALUES ('delete-all')")
+        self.connection.execute(
             "UPDATE memory SET entries = 0, stamp = NULL, mark = NULL, before = 0 WHERE number = ?", (memory,)
         )
 
@@ -440,14 +438,14 @@ class Index:
         for part in parts:
             wanted = [(place, entry) for place, entry in part.entries.items() if not is_footprint(entry.content)]
             self._reconcile(memory, part.places, wanted)
-        (entries,) = self._connection.execute("SELECT count(*) FROM entry WHERE memory = ?", (memory,)).fetchone()
+        (entries,) = self.connection.execute("SELECT count(*) FROM entry WHERE memory = ?", (memory,)).fetchone()
         return int(entries)
 
     def _reconcile(self, memory: int, places: range, entries: Iterable[tuple[int, Entry]]) -> None:
         """Make the rows of a memory at a range of places those of the entries. What was appended is added; else copies
         are counted.
         """
-        rows = self._connection.execute(
+        rows = self.connection.execute(
             "SELECT number, place, raw, why FROM entry WHERE memory = ? AND place >= ? AND place < ? ORDER BY place",
             (memory, places.start, places.stop),
         )
@@ -463,17 +461,17 @@ class Index:
             elif (copy := copies.pop())[1] != place:
                 moved.append((place, copy[0]))
         self._delete(memory, [(row, raw) for (raw, _), left in known.items() for row, _ in left])
-        self._connection.executemany("UPDATE entry SET place = ? WHERE number = ?", moved)
+        self.connection.executemany("UPDATE entry SET place = ? WHERE number = ?", moved)
         for first in range(0, len(new), BATCH):
             self._add(memory, new[first : first + BATCH])
 
     def _add(self, memory: int, entries: Sequence[tuple[int, Entry]]) -> None:
-        (last,) = self._connection.execute("SELECT coalesce(max(number), 0) FROM entry").fetchone()
+        (last,) = self.connection.execute("SELECT coalesce(max(number), 0) FROM entry").fetchone()
         rows = [
             (number, memory, place, entry.raw, time.isoformat() if (time := entry.time) else None, _why(entry))
             for number, (place, entry) in enumerate(entries, last + 1)
         ]
-        self._connection.executemany(
+        self.connection.executemany(
             "INSERT INTO entry (number, memory, place, raw, time, why) VALUES (?, ?, ?, ?, ?, ?)", rows
         )
         words: Counter[str] = Counter()
@@ -482,7 +480,7 @@ class Index:
             made = _tokens(raw)
             words.update(set(made))
             bodies.append((number, " ".join(made)))
-        self._connection.executemany(f"INSERT INTO terms_{memory} (rowid, body) VALUES (?, ?)", bodies)
+        self.connection.executemany(f"INSERT INTO terms_{memory} (rowid, body) VALUES (?, ?)", bodies)
         self._count(memory, words)
 
     def _delete(self, memory: int, rows: Sequence[tuple[int, str]]) -> None:
@@ -490,19 +488,19 @@ class Index:
         for row, raw in rows:
             made = _tokens(raw)
             words.subtract(set(made))
-            self._connection.execute(
+            self.connection.execute(
                 f"INSERT INTO terms_{memory} (terms_{memory}, rowid, body) VALUES ('delete', ?, ?)",
                 (row, " ".join(made)),
             )
-            self._connection.execute("DELETE FROM entry WHERE number = ?", (row,))
+            self.connection.execute("DELETE FROM entry WHERE number = ?", (row,))
         self._count(memory, words)
-        self._connection.executemany(
+        self.connection.executemany(
             "DELETE FROM word WHERE memory = ? AND term = ? AND entries <= 0", ((memory, term) for term in words)
         )
 
     def _count(self, memory: int, words: Counter[str]) -> None:
         """Add to the number of entries that have each of the words."""
-        self._connection.executemany(
+        self.connection.executemany(
             "INSERT INTO word (memory, term, entries, mirrored) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (memory, term) DO UPDATE SET entries = entries + excluded.entries",
             ((memory, term, words[term], _mirrored(term)) for term in sorted(words)),
@@ -524,7 +522,7 @@ class Index:
                 f"WHERE {table} MATCH ? ORDER BY rowid DESC LIMIT {POSTINGS}) "
                 "JOIN entry ON number = row WHERE place < ? OR place >= ? ORDER BY score DESC, place DESC LIMIT ?"
             )
-            return dict(self._connection.execute(sql, (match, without.start, without.stop, limit)).fetchall())
+            return dict(self.connection.execute(sql, (match, without.start, without.stop, limit)).fetchall())
 
     def _rare(self, memory: int, tokens: Sequence[str]) -> list[str]:
         """The tokens that the memory has, without those that most entries have if there are others. One that it lacks
@@ -536,7 +534,7 @@ class Index:
             respelled = [term for token in lacking for term in respellings(token, self._alike(memory, token))]
             known |= self._entries_with(memory, respelled)
             tokens = [*tokens, *respelled]
-        (total,) = self._connection.execute("SELECT entries FROM memory WHERE number = ?", (memory,)).fetchone()
+        (total,) = self.connection.execute("SELECT entries FROM memory WHERE number = ?", (memory,)).fetchone()
         rare = [token for token in tokens if 0 < known.get(token, 0) <= COMMON * total]
         chosen: set[str] = set()
         postings = 0
@@ -549,8 +547,8 @@ class Index:
 
     def _entries_with(self, memory: int, tokens: Sequence[str]) -> dict[str, int]:
         """How many entries have each of the tokens, of those that any has."""
-        words = f"SELECT term, entries FROM word WHERE memory = ? AND term IN ({_marks(tokens)})"
-        return dict(self._connection.execute(words, (memory, *tokens)).fetchall())
+        words = f"SELECT term, entries FROM word WHERE memory = ? AND term IN ({database.marks(tokens)})"
+        return dict(self.connection.execute(words, (memory, *tokens)).fetchall())
 
     def _alike(self, memory: int, word: str) -> Iterator[str]:
         """The words of a memory that one slip away from a word could be: a slip is in one half, and leaves the other, or
@@ -560,7 +558,7 @@ class Index:
         halves = (("term", word[:half]), ("mirrored", word[: half - 1 : -1]))
         for column, start in halves:
             sql = f"SELECT term FROM word WHERE memory = ? AND {column} >= ? AND {column} < ? AND mirrored IS NOT NULL"
-            for (term,) in self._connection.execute(sql, (memory, start, start + "\U0010ffff")):
+            for (term,) in self.connection.execute(sql, (memory, start, start + "\U0010ffff")):
                 if column == "term" or not term.startswith(word[:half]):
                     yield term
         swapped = word[: half - 1] + word[half] + word[half - 1] + word[half + 1 :]
@@ -578,19 +576,19 @@ class Index:
     def places(self, numbers: Iterable[int]) -> dict[int, int]:
         """The places of entries by their numbers."""
         wanted = list(numbers)
-        sql = f"SELECT number, place FROM entry WHERE number IN ({_marks(wanted)})"
+        sql = f"SELECT number, place FROM entry WHERE number IN ({database.marks(wanted)})"
         with self.problems():
-            return dict(self._connection.execute(sql, wanted).fetchall())
+            return dict(self.connection.execute(sql, wanted).fetchall())
 
     def at(self, memory: int, places: Iterable[int]) -> dict[int, Entry]:
         """The entries that stand at places of a memory, as far as it has them."""
         wanted = list(places)
-        rows = self._rows(f"memory = ? AND place IN ({_marks(wanted)})", (memory, *wanted))
+        rows = self._rows(f"memory = ? AND place IN ({database.marks(wanted)})", (memory, *wanted))
         return {row.place: row.entry for row in rows}
 
     def _rows(self, where: str, values: tuple[object, ...]) -> list[Row]:
         with self.problems():
-            found = self._connection.execute(f"SELECT place, raw, why FROM entry WHERE {where}", values)
+            found = self.connection.execute(f"SELECT place, raw, why FROM entry WHERE {where}", values)
             return [Row(place, _entry(raw, why)) for place, raw, why in found]
 
     def ends(self, memory: int) -> tuple[datetime, datetime] | None:
@@ -600,7 +598,7 @@ class Index:
                 "SELECT {}(time) FROM entry WHERE memory = ? AND time IS NOT NULL"  # each looks at one end of the index
             )
             oldest, newest = (
-                self._connection.execute(sql.format(which), (memory,)).fetchone()[0] for which in ("min", "max")
+                self.connection.execute(sql.format(which), (memory,)).fetchone()[0] for which in ("min", "max")
             )
             return (datetime.fromisoformat(oldest), datetime.fromisoformat(newest)) if oldest else None
 
@@ -633,10 +631,6 @@ def _leave(path: Path) -> None:
         library, number = _libraries.pop(path, (sqlite3, 0))
         if number > 1:
             _libraries[path] = library, number - 1
-
-
-def _marks(values: Sequence[object]) -> str:
-    return ", ".join("?" * len(values))
 
 
 def _tokens(raw: str) -> list[str]:

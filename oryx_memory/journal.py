@@ -2,8 +2,8 @@
 
 One journal for each memory, beside its lock, written under it and never synced: losing it loses no memory, only the
 names of losses. Two segments bound it; before the older is dropped its lines are looked for once, and what is gone is
-carried over, and what is live as far as it fits: a program without the lock may destroy it any time. A record is RS, a kind, nanoseconds since 1970, the rest and LF (RFC 7464's framing), so that one that
-was torn is passed over:
+carried over, and what is live as far as it fits: a program without the lock may destroy it any time. A record is RS, a
+kind, nanoseconds since 1970, the rest and LF (RFC 7464's framing), so that one that was torn is passed over:
 `+ TIME SCOPE TEXT` a line was acknowledged; `? TIME STAMP` a version of the file was found that we did not write.
 """
 

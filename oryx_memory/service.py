@@ -18,7 +18,7 @@ from oryx_memory import changes, stores
 from oryx_memory.changes import Snapshot
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import RejectedInput, ServiceProblem, SettingsError
-from oryx_memory.settings import Settings, masked
+from oryx_memory.settings import Settings
 from oryx_memory.settings import load as load_settings
 from oryx_memory.stores import Clock, LongTermMemoryStore, RecallCapability
 from oryx_memory.workspace import Workspace, discover, named
@@ -116,10 +116,9 @@ class MemoryService:
             raise RejectedInput(f"unknown section {scope!r}; it is core or archival")
         kinds = self._credentials(content)
         if kinds and self.settings["guard.secrets"] == "refuse":
-            raise RejectedInput(
-                f'looks like a credential ({kinds}), and [guard] secrets = "refuse" keeps those out of memories; '
-                "remember where it is kept instead"
-            )
+            from oryx_memory.guard import refusal
+
+            raise RejectedInput(refusal(kinds))
         entry = self._store(current_agent_name()).append(content, Scope(scope))
         if kinds:
             _log().warning("%s looks like a credential (%s); it is stored; forget --purge destroys it", entry.id, kinds)
@@ -187,6 +186,8 @@ class MemoryService:
         from oryx_memory.ranking import footprint
 
         if self.settings["guard.secrets"] != "off":
+            from oryx_memory.guard import masked
+
             user_message, reply = masked(user_message), masked(reply)
         return self._store(current_agent_name()).append(footprint(user_message, reply))
 
@@ -209,9 +210,9 @@ class MemoryService:
         """The kinds of the likely credentials in a text, or an empty text; never their values."""
         if self.settings["guard.secrets"] == "off":
             return ""
-        from oryx_memory.guard import find
+        from oryx_memory.guard import kinds  # not for those who only read
 
-        return ", ".join(dict.fromkeys(finding.kind for finding in find(text)))
+        return kinds(text)
 
     def _ranked(self, store: LongTermMemoryStore, query: str) -> tuple[list[Entry], str]:
         """The entries that answer a query best, and why meaning took no part, if it was asked for."""

@@ -7,7 +7,6 @@ broken is named and skipped, and nothing is added to it. Reading makes no databa
 
 import re
 import sqlite3
-import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -206,7 +205,7 @@ class Sessions:
         """The rows of an agent's sessions, archived ones too, in order of their numbers: all, or those of these numbers.
         No messages are read.
         """
-        chosen = "" if numbers is None else f"AND rowid IN ({', '.join('?' * len(numbers))}) "
+        chosen = "" if numbers is None else f"AND rowid IN ({database.marks(numbers)}) "
         sql = f"SELECT rowid, {_COLUMNS} FROM sessions WHERE profile_name = ? {chosen}ORDER BY rowid"
         with self._reading() as connection:
             if connection is None or not database.has_table(connection, "sessions"):
@@ -216,7 +215,7 @@ class Sessions:
 
     def stamp(self) -> str:
         """A text that differs when what is read here would."""
-        return f"{database.stamp(self.path)} {self.zone or (*time.tzname, time.timezone)}"
+        return database.stamp(self.path, self.zone)
 
     def settled_stamp(self) -> str | None:
         """The stamp, or None while one more write might not change it."""

@@ -245,13 +245,10 @@ def leads_out(path: str) -> bool:
     return os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == ".."
 
 
-def masked(text: str) -> str:
-    """A text in which whatever looks like a credential is replaced by its kind."""
-    from oryx_memory.guard import find
+def _masked(text: str) -> str:
+    from oryx_memory.guard import masked  # only where something is wrong, or a stranger's
 
-    for found in reversed(find(text)):
-        text = f"{text[: found.start]}[{found.kind}]{text[found.end :]}"
-    return text
+    return masked(text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -390,7 +387,7 @@ def _resolved(value: str, environment: Mapping[str, str]) -> str | None:
         text, before = re.sub(_PLACEHOLDER, replace, text), text
         if text == before:
             break
-    return None if secret or (text != value and masked(text) != text) else text
+    return None if secret or (text != value and _masked(text) != text) else text
 
 
 def _read_yaml(path: Path) -> dict[str, str]:
@@ -509,9 +506,9 @@ def _checked(key: str, value: Any, path: Path | None, shown: str = "") -> Any:
     try:
         return _KEYS[key][1](value)
     except RejectedInput as error:
-        raise SettingsError(masked(f"{shown or key}: {error}"), path) from error
+        raise SettingsError(_masked(f"{shown or key}: {error}"), path) from error
     except ValueError as error:
-        raise SettingsError(masked(f"{shown or key} {error}"), path) from error
+        raise SettingsError(_masked(f"{shown or key} {error}"), path) from error
 
 
 def _refuse_literal(key: str, value: Any, path: Path | None, shown: str = "") -> None:
@@ -525,7 +522,7 @@ def _refuse_literal(key: str, value: Any, path: Path | None, shown: str = "") ->
             told = "is the name of an environment variable in capitals, such as OPENAI_API_KEY, and this looks like a key itself"
     elif key not in _KEYS and re.search(_SECRET_NAME, name.upper()):
         told = "would be a secret in a file, which is refused"
-    elif isinstance(value, str) and (masked(value) != value or re.match(r"\w+://[^/?#]*@", value)):
+    elif isinstance(value, str) and (_masked(value) != value or re.match(r"\w+://[^/?#]*@", value)):
         told = "has a secret in it, which is refused"
     if told:
         raise SettingsError(

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 from oryx_memory.entry import BLANKS, Entry, Scope
 from oryx_memory.errors import OryxMemoryError, RejectedInput
 from oryx_memory.service import MemoryService, current_agent
-from oryx_memory.settings import masked
 from oryx_memory.window import load
 
 Language = Literal["zh", "en"]
@@ -206,7 +205,7 @@ class ToolExecutor:
             from oryx_memory.messages import compact
             from oryx_memory.stores import database_path
 
-            text = masked(answer.text)
+            text = _masked(answer.text)
             row = (
                 _encodable(str(session_id)),
                 _encodable(str(name))[:_NAME_CHARS],
@@ -267,21 +266,24 @@ def _as_json(arguments: object) -> str:
     text = arguments if isinstance(arguments, str) else ""
     try:
         given = json.loads(text) if isinstance(arguments, str) else arguments
-        clean = _masked_texts(given)
+        clean = _masked(given)
         if clean != given or not isinstance(arguments, str):
             text = compact(clean)
     except (TypeError, ValueError, RecursionError):  # no JSON, or no value that JSON can hold
         text = text or repr(arguments)
-    return masked(_encodable(text))
+    return str(_masked(_encodable(text)))
 
 
-def _masked_texts(value: Any) -> Any:
+def _masked(value: Any) -> Any:
+    """A value with each likely credential in its texts replaced by its kind."""
+    from oryx_memory.guard import masked  # not for those who only ask for the schemas
+
     if isinstance(value, str):
         return masked(value)
     if isinstance(value, Mapping):
-        return {key: _masked_texts(inner) for key, inner in value.items()}
+        return {key: _masked(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_masked_texts(inner) for inner in value]
+        return [_masked(inner) for inner in value]
     return value
 
 

@@ -276,7 +276,7 @@ def _unknown(index: Index, model: int, numbers: Sequence[int]) -> dict[bytes, st
 
 def _contents(index: Index, numbers: Sequence[int]) -> list[tuple[int, int, str]]:
     """Number, memory and content of entries, as far as they are still there."""
-    sql = f"SELECT number, memory, raw FROM entry WHERE number IN ({_marks(numbers)})"
+    sql = f"SELECT number, memory, raw FROM entry WHERE number IN ({database.marks(numbers)})"
     with index.problems():
         rows = index.connection.execute(sql, numbers).fetchall()
     return [(number, memory, Entry(raw).content) for number, memory, raw in rows]
@@ -284,7 +284,7 @@ def _contents(index: Index, numbers: Sequence[int]) -> list[tuple[int, int, str]
 
 def _cached(index: Index, model: int, digests: Collection[bytes]) -> dict[bytes, int]:
     """The rows of the cache that have the digests."""
-    sql = f"SELECT digest, number FROM embedding WHERE model = ? AND digest IN ({_marks(digests)})"
+    sql = f"SELECT digest, number FROM embedding WHERE model = ? AND digest IN ({database.marks(digests)})"
     with index.problems():
         return dict(index.connection.execute(sql, (model, *digests)).fetchall())
 
@@ -314,10 +314,6 @@ def _digest(content: str) -> bytes:
 def _batches(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     for start in range(0, len(numbers), size):
         yield numbers[start : start + size]
-
-
-def _marks(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values))
 
 
 # The vec0 tables.

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from model2vec import StaticModel
 from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from waits import Waits
 
 from oryx_memory import OryxMemoryError, OryxMemoryWarning, SettingsError
 from oryx_memory.embeddings import (
@@ -38,18 +39,10 @@ from oryx_memory.embeddings import (
     vocabulary_scripts,
 )
 from oryx_memory.errors import ServiceProblem
-from oryx_memory.remote import Pace, without_echo
+from oryx_memory.remote import without_echo
 
 KEY = "sk-proj-0123456789abcdef"
 SECRET = "上线前必须两人复核，密码在保险箱里"
-
-
-class Waits:
-    """A clock that moves only when something sleeps."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-        self.pace = Pace(self.slept.append, lambda: 0.5, lambda: sum(self.slept))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from conftest import NOW
 from hypothesis import given
 from hypothesis import strategies as st
 from mem0_server import Mem0Server, Models, Reply, refusal
+from waits import Waits
 
 from oryx_memory import (
     Entry,
@@ -32,21 +33,12 @@ from oryx_memory import (
 )
 from oryx_memory.document import piece
 from oryx_memory.errors import ServiceProblem
-from oryx_memory.remote import Pace
 from oryx_memory.stores.mem0 import Mem0MemoryStore, between
 from oryx_memory.stores.rest import PAGE, TRIES, Held, _detail
 from oryx_memory.workspace import initialise
 
 KEY = "m0sk_0123456789abcdefghij"
 SECRET = "上线前必须两人复核，密码在保险箱里"
-
-
-class Waits:
-    """A clock that moves only when something sleeps."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-        self.pace = Pace(self.slept.append, lambda: 0.5, lambda: sum(self.slept))
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ import typer
 from oryx_memory.cli.options import Here, memory_command
 from oryx_memory.cli.output import flush, one_visible_line, table, visible
 from oryx_memory.errors import Refused
-from oryx_memory.settings import DEFAULT, Asked, Settings, application_file, masked
+from oryx_memory.guard import masked
+from oryx_memory.settings import DEFAULT, Asked, Settings, application_file
 
 app = typer.Typer(rich_markup_mode=None)
 config = typer.Typer(rich_markup_mode=None, help="Show the settings, adopt what a project asks for.")

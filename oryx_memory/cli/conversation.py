@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oryx_memory import files, stores
-from oryx_memory.cli.options import Here, memory_command, one_text
-from oryx_memory.cli.output import entries_text, one_visible_line, table, visible
+from oryx_memory.cli.options import Here, left_out, loaded, memory_command, one_text
+from oryx_memory.cli.output import one_visible_line, table, visible
 from oryx_memory.errors import NothingFound, RejectedInput, UnsafeName
 from oryx_memory.hooks import Client
 from oryx_memory.matching import Keyword
 from oryx_memory.messages import ROLES, TOOL, TURNS, Message, Turn, compact, recent
 from oryx_memory.prompt import ESTIMATE, Part, Prompt, Style, body, build_prompt, tokens_estimate
-from oryx_memory.sessions import Session, Sessions, open_sessions
 from oryx_memory.stores import LongTermMemoryStore
-from oryx_memory.window import Memory, chars
+from oryx_memory.window import Memory
 
 if TYPE_CHECKING:
     from oryx_memory.episodes import Episode
+    from oryx_memory.sessions import Session, Sessions
 
 app = typer.Typer(rich_markup_mode=None)
 session = typer.Typer(rich_markup_mode=None, help="List, show and search the sessions in OryxOS's database.")
@@ -222,7 +222,9 @@ def prompt(
         here.out.talk(notice)
 
 
-def _sessions(here: Here) -> Sessions:
+def _sessions(here: Here) -> "Sessions":
+    from oryx_memory.sessions import open_sessions  # brings sqlite3, which `context` does without
+
     return open_sessions(here.workspace, here.settings, lock_timeout=here.lock_timeout)
 
 
@@ -271,12 +273,9 @@ def _of(here: Here) -> str:
 
 def _memory(here: Here, store: LongTermMemoryStore) -> Memory:
     """The memory block; what is not in it is counted on standard error."""
-    memory = store.load(max_chars=here.settings["archival.max_chars"])
-    if (size := chars(memory.core)) > (limit := here.settings["core.max_chars"]):
-        here.out.warn(f"core has {size:,} characters, more than [core] max_chars {limit:,}; nothing was cut")
-    if memory.outside or memory.cut:
-        cut = f", and {memory.cut:,} characters of the newest one" if memory.cut else ""
-        here.out.talk(f"left out: {entries_text(memory.outside, 'older archival')}{cut}")
+    memory = loaded(here, store, here.settings["archival.max_chars"])
+    if missing := left_out(memory):
+        here.out.talk(missing)
     return memory
 
 
@@ -365,17 +364,17 @@ def _word(text: str) -> str:
     return one_visible_line(text).replace("\t", "\\t")
 
 
-def _row(item: Session) -> list[str]:
+def _row(item: "Session") -> list[str]:
     last = item.last_active or item.created
     return [_word(item.id), _word(item.status), str(len(item.turns)), last.isoformat(" ", "seconds") if last else "-"]
 
 
-def _first_words(item: Session) -> str:
+def _first_words(item: "Session") -> str:
     text = " ".join(next((message.content for message in item.messages if message.content), "").split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _as_object(item: Session) -> dict[str, Any]:
+def _as_object(item: "Session") -> dict[str, Any]:
     return {
         "id": item.id,
         "agent": item.agent,

@@ -17,10 +17,11 @@ import typer
 from typer.core import TyperCommand
 
 from oryx_memory import settings, stores, workspace
-from oryx_memory.cli.output import Output, one_visible_line
+from oryx_memory.cli.output import Output, entries_text, one_visible_line
 from oryx_memory.errors import NoWorkspace, RejectedInput
 from oryx_memory.settings import Settings
 from oryx_memory.stores import LongTermMemoryStore
+from oryx_memory.window import Memory, chars
 from oryx_memory.workspace import Workspace
 
 
@@ -129,6 +130,21 @@ class Here:
         except RejectedInput:
             return self.time(text)
         return stores.local_clock(self.settings["time.zone"])() - span
+
+
+def loaded(here: Here, store: LongTermMemoryStore, max_chars: int | None) -> Memory:
+    """What a model is given, and a warning where core is larger than it should be."""
+    memory = store.load(max_chars=max_chars)
+    if (size := chars(memory.core)) > (limit := here.settings["core.max_chars"]):
+        here.out.warn(f"core has {size:,} characters, more than [core] max_chars {limit:,}; nothing was cut")
+    return memory
+
+
+def left_out(memory: Memory) -> str:
+    """What of archival a model is not given; empty where it is given all."""
+    parts = [entries_text(memory.outside, "older archival")] if memory.outside else []
+    parts += [f"{memory.cut:,} characters of the newest one"] if memory.cut else []
+    return f"left out: {' and '.join(parts)}" if parts else ""
 
 
 def title(agent: str | None) -> str:

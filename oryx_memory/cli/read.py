@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 
 from oryx_memory import changes
-from oryx_memory.cli.options import Here, complete_live, memory_command, one_text, title
+from oryx_memory.cli.options import Here, complete_live, left_out, loaded, memory_command, one_text, title
 from oryx_memory.cli.output import entries_text, retirement, styled, visible
 from oryx_memory.entry import Entry, Scope, as_record
 from oryx_memory.errors import NothingFound, RejectedInput
 from oryx_memory.matching import Keyword
-from oryx_memory.window import chars
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -70,10 +69,7 @@ def load(
     if as_:
         here.out.data(store.load_as_oryxos())
         return
-    memory = store.load(max_chars=None if full else max_chars or here.settings["archival.max_chars"])
-    limit = here.settings["core.max_chars"]
-    if (size := chars(memory.core)) > limit:
-        here.out.warn(f"core has {size:,} characters, more than [core] max_chars {limit:,}; nothing was cut")
+    memory = loaded(here, store, None if full else max_chars or here.settings["archival.max_chars"])
     if here.out.json:
         here.out.object(
             {
@@ -89,14 +85,10 @@ def load(
         here.out.data(str(memory))
     elif text := memory.section(scope):
         here.out.data(text)
-    if scope is not Scope.CORE and (memory.outside or memory.cut):
-        parts = [f"{entries_text(memory.outside, 'older archival')}"] if memory.outside else []
-        parts += [f"{memory.cut:,} characters of the newest one"] if memory.cut else []
+    if scope is not Scope.CORE and (missing := left_out(memory)):
         from oryx_memory.cli import hints
 
-        here.out.talk(
-            f"left out: {' and '.join(parts)}; {hints.command(here, store.agent, 'load', '--full')} shows all"
-        )
+        here.out.talk(f"{missing}; {hints.command(here, store.agent, 'load', '--full')} shows all")
 
 
 @memory_command(app)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from oryx_memory import changes
+from oryx_memory import changes, guard
 from oryx_memory.changes import Change, Plan, Snapshot
 from oryx_memory.cli.options import (
     Here,
@@ -205,17 +205,12 @@ def _credentials(here: Here, entry: Entry) -> str:
     """The kinds of the likely credentials of an entry, or an empty text; never their values."""
     if here.settings["guard.secrets"] == "off":
         return ""
-    from oryx_memory import guard  # not for the commands that take no text
-
-    return ", ".join(dict.fromkeys(finding.kind for finding in guard.find(entry.content)))
+    return guard.kinds(entry.content)
 
 
 def _refuse_credentials(here: Here, entry: Entry) -> None:
     if here.settings["guard.secrets"] == "refuse" and (kinds := _credentials(here, entry)):
-        raise RejectedInput(
-            f'looks like a credential ({kinds}), and [guard] secrets = "refuse" keeps those out of memories; '
-            "remember where it is kept instead"
-        )
+        raise RejectedInput(guard.refusal(kinds))
 
 
 def _hint(here: Here, name: str, *words: str) -> str:

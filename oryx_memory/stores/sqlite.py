@@ -7,7 +7,6 @@ Retired rows have scope RETIRED, which OryxOS's queries never see. Order is the 
 """
 
 import sqlite3
-import time
 import warnings
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -70,7 +69,7 @@ class SqliteStore(LongTermMemoryStore):
         return str(self.path)
 
     def stamp(self) -> str:
-        return f"{database.stamp(self.path)} {self._zone()}"
+        return database.stamp(self.path, self.zone)
 
     def settled_stamp(self) -> str | None:
         return files.settled(self.stamp())
@@ -82,7 +81,7 @@ class SqliteStore(LongTermMemoryStore):
         with self._reading() as connection:
             if connection is None:
                 return Tail(0, (), None)
-            new = blake2b(str(self._zone()).encode(), digest_size=16)
+            new = blake2b(database.zone_text(self.zone).encode(), digest_size=16)
             first, start, digest = int(before), int(last), new.copy()
             self._digest(connection, digest, _LOWEST, start)
             if not mark or digest.hexdigest() != known:
@@ -109,10 +108,6 @@ class SqliteStore(LongTermMemoryStore):
         )
         for (row,) in rows:
             digest.update(row)
-
-    def _zone(self) -> object:
-        """What the lines are formed in."""
-        return self.zone or (*time.tzname, time.timezone)
 
     def read(self, *, retired: bool = False) -> Snapshot:
         with self._reading() as connection:
@@ -279,7 +274,7 @@ class SqliteStore(LongTermMemoryStore):
         if where is None:
             return
         more, join = self._details(connection, "raw, retired_at, retired_from, reason, run")
-        among = f"AND id IN ({', '.join('?' * len(ids))})" if ids else ""
+        among = f"AND id IN ({database.marks(ids)})" if ids else ""
         for row in connection.execute(
             f"SELECT id, scope, content, created_at, {more} FROM memory_entries {join} "
             f"WHERE {where[0]} AND scope = ? AND id >= ? {among} "
