@@ -14,7 +14,7 @@ import stat
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from threading import Lock
@@ -705,10 +705,10 @@ def _warn_of_memory(error: FileProblem | LockTimeout) -> None:
     warnings.warn(OryxMemoryWarning(message), stacklevel=3)
 
 
-def open_or_in_memory(path: Path, timeout: float, opened: Callable[[Path, float], Index] = Index.open) -> Index:
-    """The index as `opened` gives it, or one in memory with a warning where the file cannot be written."""
+def open_or_in_memory(path: Path, timeout: float) -> Index:
+    """The index at a path, or one in memory with a warning where the file cannot be written."""
     try:
-        return opened(path, timeout)
+        return Index.open(path, timeout)
     except (FileProblem, LockTimeout) as error:
         _warn_of_memory(error)
         return Index.in_memory()

@@ -7,7 +7,7 @@ those who read, and is made by those who write.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
@@ -154,7 +154,7 @@ class MemoryService:
         if agent is None or agent not in sessions.agents():
             return ()  # an index would be made for nothing
         semantic = self._semantic()
-        with self._index(semantic) as index:
+        with self._index() as index:
             found = recall(
                 sessions, index, query, agents=(agent,), now=self.clock(), top_k=top_k, semantic=semantic,
                 without=session.id if session else None,
@@ -226,25 +226,21 @@ class MemoryService:
         from oryx_memory.recall import ranked
 
         semantic = self._semantic()
-        with self._index(semantic) as index:
+        with self._index() as index:
             found = ranked(store, index, query, now=self.clock(), limit=RANKED_LIMIT, semantic=semantic)
         return [hit.entry for hit in found.hits], semantic.trouble if semantic else ""
 
-    def _index(self, semantic: "Semantic | None") -> "Index":
-        from oryx_memory.index import Index, open_or_in_memory
+    def _index(self) -> "Index":
+        from oryx_memory.index import open_or_in_memory
 
-        opened: Callable[[Path, float], Index] = Index.open
-        if semantic:
-            from oryx_memory import vectors
-
-            opened = vectors.open_index
-        return open_or_in_memory(self.workspace.index_file, self.lock_timeout, opened)
+        return open_or_in_memory(self.workspace.index_file, self.lock_timeout)
 
     def _semantic(self) -> "Semantic | None":
         """The semantic route where an embedder is configured."""
         if not self.settings["embedding.provider"]:
             return None
-        from oryx_memory.vectors import Semantic, configured
+        from oryx_memory.breaker import configured
+        from oryx_memory.vectors import Semantic
 
         if self._embedder is None or self._embedder[0] != os.getpid():  # connections do not survive a fork
             try:

@@ -2,8 +2,9 @@
 
 They stand in the index's file beside the words: `embedding` is the cache, by model and SHA-256 of an entry's content, so
 that equal content is embedded once, whichever agents have it; `embedded` says which entry has which. `vectors_N`, a vec0
-table of sqlite-vec for model N, repeats them for the search; where sqlite-vec is not to be had, or the table is behind,
-vectors are compared in batches, with the same answers. Vectors of two models or of two dimensions never meet.
+table of sqlite-vec for model N, repeats them in chunks of one memory each, which are read for the search; where sqlite-vec
+is not to be had, or the table is behind, the cache is, with the same answers. Vectors of two models or of two dimensions
+never meet.
 
 Vectors are made by `embed` alone; a search asks for that of its query. What an entry's number stands for may change while
 a model is asked, so a vector is stored only for the very text that it was made of. Triggers keep the tables in step, so
@@ -13,7 +14,6 @@ that the lexical part, which knows nothing of them, may delete entries through a
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
@@ -21,7 +21,7 @@ from math import hypot
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from oryx_memory import database, guard
+from oryx_memory import breaker, database, guard
 from oryx_memory.entry import Entry
 from oryx_memory.errors import FileProblem, LockTimeout, ServiceProblem
 from oryx_memory.index import Index, Source
@@ -29,7 +29,7 @@ from oryx_memory.ranking import is_footprint
 from oryx_memory.stores.base import Clock, LongTermMemoryStore
 
 if TYPE_CHECKING:
-    from numpy import float32
+    from numpy import float32, int64
     from numpy.typing import NDArray
 
     from oryx_memory.embeddings import Embedder
@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 CANDIDATES = 200  # entries that a search brings in
 FLOOR = 0.1  # a cosine up to this is no hit: in a static model half of the texts without anything in common have 0.07
 ENOUGH = 20  # candidates, of which the least similar shows what a model gives to texts that have nothing in common
-WAITS = 30, 900  # seconds that a service which did not answer is left alone: at first, and at most
 _BATCH = 1000  # rows of one transaction, and vectors that are compared at once
 _PROBE = "memory"  # what a model is asked for whose dimensions nobody knows yet
-_MOST = 4096  # neighbours that vec0 gives at most
 _CHUNK = 64  # vectors of a chunk of vec0; each memory has one at least, and more are not faster
 
 T = TypeVar("T")
@@ -58,7 +56,7 @@ _TABLES = (
     # The vec0 tables: whole if all of the model's vectors are in it, and what is in it and should not be.
     "CREATE TABLE filed (model INTEGER PRIMARY KEY, whole INT)",
     "CREATE TABLE stale (model INT, entry INT, PRIMARY KEY (model, entry)) WITHOUT ROWID",
-    "CREATE TABLE breaker (settings TEXT PRIMARY KEY, time TEXT, wait INT, message TEXT)",
+    breaker.TABLE,
     "CREATE TRIGGER entry_gone AFTER DELETE ON entry BEGIN DELETE FROM embedded WHERE entry = old.number; END",
     "CREATE TRIGGER embedded_gone AFTER DELETE ON embedded WHEN old.embedding IS NOT NULL "
     "BEGIN INSERT OR IGNORE INTO stale VALUES (old.model, old.entry); END",
@@ -98,9 +96,8 @@ class Coverage(NamedTuple):
 
 
 def open_index(path: Path, timeout: float = 10.0) -> Index:
-    """The index, opened through pysqlite3 and sqlite-vec where they are installed, else through the standard library.
-
-    Raises as `Index.open` does.
+    """The index for what writes vectors: opened through pysqlite3 and sqlite-vec where they are installed, else through the
+    standard library, which is enough to search. Raises as `Index.open` does.
     """
     extension = _extension()
     index = Index.open(path, timeout, import_module("pysqlite3.dbapi2") if extension else sqlite3)
@@ -425,21 +422,49 @@ def _forget(index: Index, alive: Collection[bytes]) -> int:
 
 def nearest(index: Index, memory: int, model: int, query: "Vector", limit: int) -> dict[int, float]:
     """The entries of a memory whose vectors are most similar to the query's, by number, with the cosine, best first."""
-    connection = index.connection
+    import numpy
+
     with index.problems():
-        whole = connection.execute("SELECT 1 FROM filed WHERE model = ? AND whole", (model,)).fetchone()
-        stale = {number for (number,) in connection.execute("SELECT entry FROM stale WHERE model = ?", (model,))}
-        wanted = limit + len(stale)
-        if not whole or wanted > _MOST or not _has_vec(index):
-            return _compared(index, memory, model, query, limit)
-        found = connection.execute(
-            f"SELECT rowid, 1 - distance FROM vectors_{model} WHERE memory = ? AND vector MATCH ? AND k = ?",
-            (memory, query.tobytes(), wanted),
-        ).fetchall()
-    return dict([row for row in found if row[0] not in stale][:limit])
+        numbers, scores = _from_chunks(index, memory, model, query) or _from_cache(index, memory, model, query)
+    best = numpy.argpartition(-scores, limit)[:limit] if limit < len(scores) else numpy.arange(len(scores))
+    best = best[numpy.argsort(-scores[best], kind="stable")]
+    return dict(zip(numbers[best].tolist(), scores[best].tolist(), strict=True))
 
 
-def _compared(index: Index, memory: int, model: int, query: "Vector", limit: int) -> dict[int, float]:
+def _from_chunks(index: Index, memory: int, model: int, query: "Vector") -> "tuple[NDArray[int64], Vector] | None":
+    """The entries of a memory and their cosines, from the chunks of a vec0 table, which any SQLite reads; None if not just
+    the vectors that are counted are there. The search of vec0 itself takes twice as long: sqlite-vec's wheels are built
+    without vector instructions.
+    """
+    import numpy
+
+    table = f"vectors_{model}"
+    read = index.connection.execute
+    if not read("SELECT 1 FROM filed WHERE model = ? AND whole", (model,)).fetchone():
+        return None
+    # One bit of `validity`, the lowest first, and 8 bytes of `rowids` a vector: sqlite-vec 0.1.9, ARCHITECTURE.md.
+    sql = (
+        f"SELECT c.validity, c.rowids, v.vectors FROM {table}_chunks c JOIN {table}_vector_chunks00 v ON v.rowid = c.chunk_id "
+        "WHERE c.partition00 = ? AND length(c.validity) * 8 = c.size AND length(c.rowids) = c.size * 8 "
+        "AND length(v.vectors) = c.size * ?"
+    )
+    held, numbers, scores = [b""], [b""], [numpy.empty(0, "<f4")]
+    for validity, rowids, chunk in read(sql, (memory, query.nbytes)):
+        held.append(validity)
+        numbers.append(rowids)
+        scores.append(numpy.frombuffer(chunk, "<f4").reshape(-1, len(query)) @ query)
+    entries = numpy.frombuffer(b"".join(numbers), "<i8")
+    valid = numpy.unpackbits(numpy.frombuffer(b"".join(held), "u1"), bitorder="little").astype(bool)
+    stale = [number for (number,) in read("SELECT entry FROM stale WHERE model = ?", (model,))]
+    valid &= ~numpy.isin(entries, stale)
+    counted = read("SELECT noted - without FROM covered WHERE memory = ? AND model = ?", (memory, model)).fetchone()
+    if (int(valid.sum()),) != counted:
+        return None
+    return entries[valid], numpy.concatenate(scores)[valid]
+
+
+def _from_cache(index: Index, memory: int, model: int, query: "Vector") -> "tuple[NDArray[int64], Vector]":
+    """As `_from_chunks`, from the cache, a row at a time: six times as slow."""
     import numpy
 
     sql = (
@@ -447,13 +472,12 @@ def _compared(index: Index, memory: int, model: int, query: "Vector", limit: int
         "WHERE d.memory = ? AND d.model = ? AND length(v.vector) = ?"
     )
     rows = index.connection.execute(sql, (memory, model, query.nbytes))
-    best: list[tuple[float, int]] = []
+    numbers: list[int] = []
+    scores = [numpy.empty(0, "<f4")]
     while batch := rows.fetchmany(_BATCH):
-        matrix = numpy.frombuffer(b"".join(vector for _, vector in batch), "<f4").reshape(len(batch), -1)
-        scores = (matrix @ query).tolist()
-        best += zip(scores, (number for number, _ in batch), strict=True)
-        best = sorted(best, key=lambda item: -item[0])[:limit]
-    return {number: score for score, number in best}
+        numbers += (number for number, _ in batch)
+        scores.append(numpy.frombuffer(b"".join(vector for _, vector in batch), "<f4").reshape(len(batch), -1) @ query)
+    return numpy.array(numbers, "<i8"), numpy.concatenate(scores)
 
 
 def above(similar: Mapping[T, float]) -> dict[T, float]:
@@ -497,7 +521,7 @@ class Semantic:
             return {}, "no entry has a vector: run `oryx memory index`"
         if guard.find(query):
             return {}, "the query has a credential in it, and is not embedded"
-        if not self._asked and (reason := resting(index, self._settings, self._clock())):
+        if not self._asked and (reason := breaker.resting(index, self._settings, self._clock())):
             return self._left_out(reason)
         try:
             if not knows(embedder, query):
@@ -521,83 +545,14 @@ class Semantic:
             try:
                 self._asked[query] = embedder.embed([query], "query")[0]
             except ServiceProblem as error:
-                note_failure(index, self._settings, error, self._clock())
+                breaker.note_failure(index, self._settings, error, self._clock())
                 raise
-            note_success(index)
+            breaker.note_success(index)
         return self._asked[query]
 
 
 def _other(indexed: str, configured: str) -> str:
     return f"indexed with {indexed}, configured {configured}: run `oryx memory index`"
-
-
-# The breaker.
-
-
-def configured(options: Mapping[str, Any], environment: Mapping[str, str]) -> "tuple[Embedder | None, str]":
-    """The embedder that the checked table `[embedding]` names (None: none), and what stands for these settings. Raises
-    SettingsError.
-    """
-    if not options["provider"]:
-        return None, ""
-    from oryx_memory.embeddings import open_embedder
-
-    embedder = open_embedder(options, environment)
-    return embedder, fingerprint(embedder, options, environment) if embedder else ""
-
-
-def fingerprint(embedder: "Embedder", options: Mapping[str, Any], environment: Mapping[str, str]) -> str:
-    """What stands for a service as it was configured under `[embedding]`: other settings are another service, to be asked
-    anew. 16 hex digits, from which no key can be read.
-    """
-    from oryx_memory.embeddings import PRESETS
-
-    preset = PRESETS.get(options.get("provider") or "")
-    variable = options.get("api_key_env") or (preset.key if preset else "")
-    parts = (embedder.model, options.get("base_url") or "", variable, environment.get(variable, ""))
-    return sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]
-
-
-def resting(index: Index, settings: str, now: datetime) -> str | None:
-    """Why the service that the settings name is left alone at a time; None if it may be asked."""
-    with index.problems():
-        sql = "SELECT time, wait, message FROM breaker WHERE settings = ?"
-        found = index.connection.execute(sql, (settings,)).fetchone()
-    if found is None:
-        return None
-    since, wait, message = datetime.fromisoformat(found[0]), found[1], found[2]
-    if wait is None:
-        return f"{message} ({since:%Y-%m-%d %H:%M}); not asked again before the settings change or `oryx memory index` runs"
-    until = since + timedelta(seconds=wait)
-    # A clock that was set back must not keep the service shut.
-    return f"{message}; asked again from {until:%H:%M:%S} on" if since <= now < until else None
-
-
-def note_failure(index: Index, settings: str, error: ServiceProblem, now: datetime) -> None:
-    """Leave the service alone: for a time that doubles with each failure, or where it does not heal for good."""
-    first, most = WAITS
-    wait = f"min(ifnull(2 * breaker.wait, {first}), {most})" if error.heals else "NULL"
-    sql = (
-        f"INSERT INTO breaker VALUES (?, ?, {first if error.heals else 'NULL'}, ?) ON CONFLICT (settings) "
-        f"DO UPDATE SET time = excluded.time, wait = {wait}, message = excluded.message"
-    )
-    _note(index, sql, (settings, now.isoformat(timespec="seconds"), str(error)))
-
-
-def note_success(index: Index) -> None:
-    """A service answers: what failed before, with these settings or others, is forgotten."""
-    with index.problems():
-        if index.connection.execute("SELECT 1 FROM breaker").fetchone() is None:
-            return  # as nearly always: nothing is written
-    _note(index, "DELETE FROM breaker", ())
-
-
-def _note(index: Index, sql: str, values: tuple[object, ...]) -> None:
-    try:
-        with index.problems(), database.transaction(index.connection):
-            index.connection.execute(sql, values)
-    except (FileProblem, LockTimeout):
-        pass  # a search does not fail because the note cannot be written
 
 
 # What there is.
@@ -625,25 +580,19 @@ def describe(path: Path, store: LongTermMemoryStore, timeout: float) -> dict[str
     """
     told: dict[str, Any] = {"entries": 0, "vectors": 0, "model": None, "bytes": 0, "error": None}
     try:
-        with open_index(path, timeout) as index:
+        with Index.open(path, timeout) as index:
             about, memory = index.about(store), index.number(store)
-            told |= {"entries": about.indexed, "bytes": about.size, "error": _last_problem(index)}
+            told |= {
+                "entries": about.indexed,
+                "bytes": about.size,
+                "error": breaker.last_problem(index) if has_tables(index) else None,
+            }
             if memory is not None:
                 covered = coverage(index, memory)
                 told |= {"vectors": covered.vectors, "model": covered.model}
     except (FileProblem, LockTimeout) as error:
         told["error"] = str(error)
     return told
-
-
-def _last_problem(index: Index) -> str | None:
-    """When and why a service did not answer last, if it has not answered since."""
-    if not has_tables(index):
-        return None
-    with index.problems():
-        sql = "SELECT time, message FROM breaker ORDER BY time DESC LIMIT 1"
-        found = index.connection.execute(sql).fetchone()
-    return f"{found[0].replace('T', ' ')}: {found[1]}" if found else None
 
 
 def verify(index: Index, memory: int) -> list[str]:

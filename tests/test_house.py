@@ -49,7 +49,7 @@ FLOORS = [
         "project",
     },
     {"stores", "sessions"},
-    {"checks", "index", "vectors"},
+    {"checks", "index", "vectors", "breaker"},
     {"recall", "episodes"},
     {"service"},
     {"tools"},

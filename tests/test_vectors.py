@@ -18,7 +18,7 @@ from conftest import BACKENDS, NOW, Opener
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oryx_memory import LongTermMemoryStore, Workspace, changes, settings, stores, vectors
+from oryx_memory import LongTermMemoryStore, Workspace, breaker, changes, settings, stores, vectors
 from oryx_memory.embeddings import Embedder, Kind
 from oryx_memory.errors import ServiceProblem
 from oryx_memory.index import Index, after_purge
@@ -90,7 +90,7 @@ def ask(
 ) -> tuple[list[str], vectors.Semantic, Mapping[str, str]]:
     """What a ranked recall finds by meaning, its route afterwards, and why routes took no part."""
     semantic = vectors.Semantic(model, options.get("settings", "s"), lambda: options.get("clock", NOW))
-    with options.get("open", opened)(workspace) as index:
+    with options.get("open", standard)(workspace) as index:
         hits, skipped = ranked(store, index, query, now=NOW, semantic=semantic)
     return [hit.entry.content for hit in hits if "semantic" in hit.routes], semantic, skipped
 
@@ -182,7 +182,7 @@ rows = st.lists(st.floats(-1, 1, width=16), min_size=3, max_size=3).filter(lambd
     later=st.lists(rows, max_size=4),
     query=rows,
 )
-def test_vec0_and_the_comparison_in_batches_give_the_same_order(
+def test_the_chunks_and_the_cache_and_the_search_of_vec0_give_the_same_order(
     first: list[list[float]],
     gone: set[int],
     later: list[list[float]],
@@ -213,14 +213,48 @@ def test_vec0_and_the_comparison_in_batches_give_the_same_order(
         for _ in range(2):  # with what is stale in the table, and after it was taken out
             limit = len(first) + len(later)
             one = vectors.nearest(index, memory, 1, asked, limit)
-            two = vectors._compared(index, memory, 1, asked, limit)
-            assert one.keys() == two.keys()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(vectors, "_from_chunks", lambda *_: None)
+                two = vectors.nearest(index, memory, 1, asked, limit)
             assert one == pytest.approx(two, abs=1e-5)
             for found in (one, two):
                 assert list(found.values()) == sorted(found.values(), reverse=True)
+            few = vectors.nearest(index, memory, 1, asked, 2)
+            assert list(few.values()) == pytest.approx(list(one.values())[:2], abs=1e-5)
             vectors.embed(index, store, Given())
         assert len(one) == len(store.read().archival)
+        sql = "SELECT rowid, 1 - distance FROM vectors_1 WHERE memory = ? AND vector MATCH ? AND k = ?"
+        its_own = dict(index.connection.execute(sql, (memory, asked.tobytes(), limit)).fetchall())
+        assert its_own == pytest.approx(one, abs=1e-5)
         assert vectors.verify(index, memory) == []
+
+
+@pytest.mark.parametrize("open_index", [opened, standard])
+def test_the_chunks_are_what_is_searched(
+    open_index: Any, store: LongTermMemoryStore, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embed(workspace, filled(store), Model())
+    monkeypatch.delattr(vectors, "_from_cache")
+    assert ask(workspace, store, "peanut", Model(), open=open_index)[0][0] == "花生过敏的是张三"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE vectors_1_chunks SET validity = zeroblob(length(validity))",
+        "UPDATE vectors_1_chunks SET rowids = zeroblob(8)",
+        "UPDATE vectors_1_vector_chunks00 SET vectors = zeroblob(3)",
+        "DELETE FROM vectors_1_vector_chunks00",
+    ],
+)
+def test_chunks_that_are_not_as_they_should_be_are_not_searched(
+    damage: str, store: LongTermMemoryStore, workspace: Workspace
+) -> None:
+    """As a later version of sqlite-vec might leave them."""
+    embed(workspace, filled(store), Model())
+    with standard(workspace) as index:
+        index.connection.execute(damage)
+    assert ask(workspace, store, "peanut", Model())[0][0] == "花生过敏的是张三"
 
 
 def test_the_standard_library_reads_and_writes_a_file_that_has_vec0_tables(
@@ -498,7 +532,7 @@ def test_an_error_that_does_not_heal_is_not_asked_into_again(store: LongTermMemo
     ask(workspace, store, "peanut", model, settings="others")
     assert len(model.asked) == 2
     with opened(workspace) as index:
-        vectors.note_success(index)  # as `oryx memory index` does
+        breaker.note_success(index)  # as `oryx memory index` does
     assert ask(workspace, store, "peanut", Model())[0][0] == "花生过敏的是张三"
 
 
@@ -512,7 +546,7 @@ def test_an_error_that_heals_is_left_alone_for_a_time_that_doubles(
         ask(workspace, store, "peanut", model, clock=clock)
         assert len(model.asked) == number
         with opened(workspace) as index:
-            seconds = next(s for s in range(2000) if not vectors.resting(index, "s", clock + timedelta(seconds=s)))
+            seconds = next(s for s in range(2000) if not breaker.resting(index, "s", clock + timedelta(seconds=s)))
         waits.append(seconds)
         ask(workspace, store, "peanut", model, clock=clock + timedelta(seconds=seconds - 1))
         assert len(model.asked) == number
@@ -521,20 +555,20 @@ def test_an_error_that_heals_is_left_alone_for_a_time_that_doubles(
     ask(workspace, store, "peanut", Model(), clock=clock)
     ask(workspace, store, "peanut", model, clock=clock)
     with opened(workspace) as index:
-        assert vectors.resting(index, "s", clock + timedelta(seconds=29))
-        assert vectors.resting(index, "s", clock + timedelta(seconds=30)) is None  # it began anew
-        assert vectors.resting(index, "s", clock - timedelta(days=9)) is None  # a clock that was set back
+        assert breaker.resting(index, "s", clock + timedelta(seconds=29))
+        assert breaker.resting(index, "s", clock + timedelta(seconds=30)) is None  # it began anew
+        assert breaker.resting(index, "s", clock - timedelta(days=9)) is None  # a clock that was set back
 
 
 def test_settings_are_told_apart_and_the_key_cannot_be_read() -> None:
     model = Model()
     options: dict[str, Any] = {"provider": "openai", "base_url": "", "api_key_env": ""}
-    plain = vectors.fingerprint(model, options, {"OPENAI_API_KEY": "sk-secret"})
-    assert plain == vectors.fingerprint(model, dict(options), {"OPENAI_API_KEY": "sk-secret", "OTHER": "x"})
+    plain = breaker.fingerprint(model, options, {"OPENAI_API_KEY": "sk-secret"})
+    assert plain == breaker.fingerprint(model, dict(options), {"OPENAI_API_KEY": "sk-secret", "OTHER": "x"})
     others = [
-        vectors.fingerprint(model, options, {"OPENAI_API_KEY": "sk-other"}),
-        vectors.fingerprint(model, {**options, "base_url": "http://127.0.0.1"}, {"OPENAI_API_KEY": "sk-secret"}),
-        vectors.fingerprint(Model("other"), options, {"OPENAI_API_KEY": "sk-secret"}),
+        breaker.fingerprint(model, options, {"OPENAI_API_KEY": "sk-other"}),
+        breaker.fingerprint(model, {**options, "base_url": "http://127.0.0.1"}, {"OPENAI_API_KEY": "sk-secret"}),
+        breaker.fingerprint(Model("other"), options, {"OPENAI_API_KEY": "sk-secret"}),
     ]
     assert len({plain, *others}) == 4
     assert (len(plain), "secret" in plain) == (16, False)

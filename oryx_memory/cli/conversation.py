@@ -241,8 +241,8 @@ def _recalled(here: Here, query: str, top_k: int, session_id: str | None) -> "li
     from oryx_memory.index import open_or_in_memory
 
     now = stores.local_clock(here.settings["time.zone"])()
-    semantic, opened = semantic_route(here)
-    with open_or_in_memory(here.workspace.index_file, here.lock_timeout, opened) as index:
+    semantic = semantic_route(here)
+    with open_or_in_memory(here.workspace.index_file, here.lock_timeout) as index:
         found = recall(
             sessions, index, query, agents=agents, now=now, top_k=top_k, without=session_id, semantic=semantic
         )

@@ -84,10 +84,10 @@ def _index(
     rebuild: bool,
     all_agents: bool,
 ) -> None:
-    from oryx_memory import vectors
+    from oryx_memory import breaker, vectors
     from oryx_memory.files import Lock
 
-    embedder, settings = vectors.configured(here.settings.embedding, os.environ)
+    embedder, settings = breaker.configured(here.settings.embedding, os.environ)
     sources: list[Source] = [*stores, *episodes]
     made: list[dict[str, Any]] = []
     removed = {"memories": 0, "vectors": 0}
@@ -116,13 +116,13 @@ def _embed(
     here: Here, index: "Index", store: "Source", embedder: "Embedder", settings: str, step: "partial[None]"
 ) -> dict[str, Any]:
     """Make the vectors of a memory. Raises ServiceProblem after noting it and telling what there is."""
-    from oryx_memory import vectors
+    from oryx_memory import breaker, vectors
     from oryx_memory.stores import local_clock
 
     try:
         report = vectors.embed(index, store, embedder, exclude_tags=here.settings["embedding.exclude_tags"], step=step)
     except ServiceProblem as error:
-        vectors.note_failure(index, settings, error, local_clock(here.settings["time.zone"])())
+        breaker.note_failure(index, settings, error, local_clock(here.settings["time.zone"])())
         covered = vectors.coverage(index, index.update(store), embedder)
         number = covered.vectors if covered.model == embedder.model else 0
         here.out.talk(
@@ -130,7 +130,7 @@ def _embed(
             "the next run goes on from there"
         )
         raise
-    vectors.note_success(index)
+    breaker.note_success(index)
     return {**_of(store), **report._asdict()}
 
 

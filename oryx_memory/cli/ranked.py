@@ -3,14 +3,13 @@
 import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oryx_memory.cli.options import Here, title
 from oryx_memory.cli.output import entries_text, retirement, styled, visible
 from oryx_memory.entry import Entry, as_record
 from oryx_memory.errors import RejectedInput, SettingsError
-from oryx_memory.index import Index, open_or_in_memory
+from oryx_memory.index import open_or_in_memory
 from oryx_memory.recall import CANDIDATES, LIMIT, Hit, ranked
 from oryx_memory.stores import LongTermMemoryStore, RecallCapability, local_clock
 
@@ -48,8 +47,8 @@ def search(
     moment = now or local_clock(here.settings["time.zone"])()
     found: list[Answer] = []
     skipped: list[Skipped] = []
-    semantic, opened = semantic_route(here)
-    with open_or_in_memory(here.workspace.index_file, here.lock_timeout, opened) as index:
+    semantic = semantic_route(here)
+    with open_or_in_memory(here.workspace.index_file, here.lock_timeout) as index:
         for store in stores:
             hits, without = ranked(store, index, query, now=moment, limit=None, retired=retired, semantic=semantic)
             found += ((store.agent, hit) for hit in hits if hit.score >= min_score and fits(hit.entry))
@@ -78,18 +77,19 @@ def _delegated(
     return sorted(found, key=lambda answer: -answer[1].score)
 
 
-def semantic_route(here: Here) -> "tuple[Semantic | None, Callable[[Path, float], Index]]":
-    """The semantic route where an embedder is configured, and what opens the index for it."""
+def semantic_route(here: Here) -> "Semantic | None":
+    """The semantic route where an embedder is configured."""
     if not here.settings["embedding.provider"]:
-        return None, Index.open
-    from oryx_memory import vectors
+        return None
+    from oryx_memory.breaker import configured
+    from oryx_memory.vectors import Semantic
 
     clock = local_clock(here.settings["time.zone"])
     try:
-        embedder, settings = vectors.configured(here.settings.embedding, os.environ)
+        embedder, settings = configured(here.settings.embedding, os.environ)
     except SettingsError as error:
-        return vectors.Semantic(None, "", clock, str(error)), Index.open
-    return vectors.Semantic(embedder, settings, clock), vectors.open_index
+        return Semantic(None, "", clock, str(error))
+    return Semantic(embedder, settings, clock)
 
 
 def tell_of_vectors(here: Here, semantic: "Semantic", *, all_agents: bool) -> None:
