@@ -128,8 +128,9 @@ def vector_rows(place: Place, path: Path, dimensions: int, plan: Plan) -> Iterat
             start = time.perf_counter()
             vectors.embed(index, store, embedder)
             took = time.perf_counter() - start
+            contents = [entry.content for entry in store.read().archival[:1000]]
             start = time.perf_counter()
-            embedder.embed([entry.content for entry in store.read().archival[:1000]])
+            embedder.embed(contents)
             what = f"{dimensions} dimensions, {size:,} entries"
             yield Row(
                 f"  making and storing vectors, for 1,000 of {what} / hashing them",

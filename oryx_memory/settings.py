@@ -13,11 +13,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oryx_memory import values as valid
 from oryx_memory.errors import OryxMemoryWarning, RejectedInput, SettingsError
-from oryx_memory.retention import Policy
+
+if TYPE_CHECKING:
+    from oryx_memory.retention import Policy
 
 DEFAULT, ENVIRONMENT, FLAG = "default", "environment", "flag"
 _BACKENDS = ("markdown", "sqlite", "mem0")
@@ -128,12 +130,14 @@ class Settings:
     def _table(self, start: str) -> dict[str, Any]:
         return {key.removeprefix(start): self.values[key] for key in _KEYS if key.startswith(start)}
 
-    def policy(self, front_matter: Mapping[str, Any] | None = None, page: Path | None = None) -> Policy:
+    def policy(self, front_matter: Mapping[str, Any] | None = None, page: Path | None = None) -> "Policy":
         """The clean-up policy of `[clean]`, over which goes `memory: clean:` in the front matter of an agent's `page`.
 
         Raises SettingsError, which names the page and the key.
         """
         values = {**self.values, **_own_clean(front_matter or {}, page)}
+        from oryx_memory.retention import Policy
+
         return Policy(**{key.removeprefix("clean."): values[key] for key in _CLEAN})
 
 

@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any
 
 from oryx_memory.entry import is_tag
-from oryx_memory.retention import parse_span
 
 Check = Callable[[Any], Any]
 
@@ -84,6 +83,8 @@ def span(value: Any) -> timedelta:
     """A time span such as "90d"."""
     if not isinstance(value, str):
         raise ValueError(f'must be a time span such as "90d", not {kind(value)}')
+    from oryx_memory.retention import parse_span  # no command that only appends or recalls comes here
+
     return parse_span(value)
 
 

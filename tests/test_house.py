@@ -127,9 +127,11 @@ def test_the_hot_path_imports_nothing_heavy(arguments: list[str] | None, tmp_pat
     code = f"import sys\ntry:\n    {run}\nfinally:\n    sys.stderr.write(' '.join(sys.modules))"
     command = [sys.executable, "-c", code, *(arguments or [])]
     done = subprocess.run(command, cwd=tmp_path, input=b"from input", capture_output=True, check=True)
-    loaded = {name.split(".")[0] for name in done.stderr.decode().split()}
+    modules = set(done.stderr.decode().split())
+    loaded = {name.split(".")[0] for name in modules}
     assert "oryx_memory" in loaded
     assert loaded & heavy == set()
+    assert modules & {f"oryx_memory.{name}" for name in ("service", "tools", "retention")} == set()
 
 
 @pytest.mark.parametrize(
@@ -163,9 +165,16 @@ def test_only_the_module_of_the_command_that_runs_is_imported(tmp_path: Path) ->
 def test_public_names_are_what_init_imports() -> None:
     tree = ast.parse((PACKAGE / "__init__.py").read_text(encoding="utf-8"))
     imported = [
-        alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("oryx_memory.")
+        for alias in node.names
     ]
     assert sorted(imported) == sorted(oryx_memory.__all__) == list(oryx_memory.__all__)
+    for name in oryx_memory.__all__:
+        assert getattr(oryx_memory, name).__name__ == name
+    with pytest.raises(AttributeError, match="Memroy"):
+        oryx_memory.Memroy  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

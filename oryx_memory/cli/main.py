@@ -8,11 +8,13 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
+from copy import copy
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 from typer.exceptions import Abort, TyperException
+from typer.models import CommandInfo
 
 from oryx_memory.cli.output import flush, give_up_output, prepare_streams, tell
 from oryx_memory.errors import OryxMemoryError, OryxMemoryWarning, RejectedInput
@@ -69,8 +71,16 @@ class MemoryGroup(TyperGroup):
             return None
         from importlib import import_module
 
-        app: typer.Typer = import_module(f"oryx_memory.cli.{module}").app
+        app = copy(import_module(f"oryx_memory.cli.{module}").app)
+        # Of the module's commands this one alone is built: each takes a millisecond.
+        app.registered_commands = [info for info in app.registered_commands if _name(info) == name]
         return typer.main.get_group(app).commands[name]
+
+
+def _name(info: CommandInfo) -> str:
+    """The name that typer gives to a command."""
+    assert info.callback
+    return typer.main.get_command_name(info.name or info.callback.__name__)
 
 
 def _plain_typer(**attributes: Any) -> typer.Typer:

@@ -6,9 +6,8 @@ Each of the seven is a command of `oryx memory`. A backend overrides one for spe
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,8 +35,7 @@ class RecallCapability(StrEnum):
     DELEGATED = "delegated"
 
 
-@dataclass(frozen=True, slots=True)
-class CleanReport:
+class CleanReport(NamedTuple):
     """What a clean-up did, or with `dry_run` would do; `before` counts the archival entries that it found."""
 
     agent: str | None
@@ -46,8 +44,7 @@ class CleanReport:
     dry_run: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationReport:
+class MigrationReport(NamedTuple):
     """What `migrate_to` copied, or with `dry_run` would copy: entries live and retired, and those already there.
 
     `ids` counts the different entries of the source, each of which was then found in the target at least as often.
@@ -60,8 +57,7 @@ class MigrationReport:
     dry_run: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(NamedTuple):
     """Figures of a memory. Characters are code points of text joined by newlines; times are local.
 
     `days` counts archival entries by ISO date, oldest first; `duplicates` are timed archival entries whose content
@@ -79,9 +75,9 @@ class Stats:
     duplicates: int
     oldest: datetime | None
     newest: datetime | None
-    days: dict[str, int] = field(default_factory=dict)
-    tags: dict[str, int] = field(default_factory=dict)
-    keys: int = 0
+    days: Mapping[str, int]
+    tags: Mapping[str, int]
+    keys: int
     empty: int = 0
 
 
@@ -270,7 +266,7 @@ class LongTermMemoryStore(ABC):
             if lacking := next(spool.batches(), None):
                 text = lacking[0].entry.text
                 raise Refused(f"not in the target, or not as often: {text!r}; another writer removes it; run it again")
-            return replace(report, ids=spool.texts())
+            return report._replace(ids=spool.texts())
 
     def clean(self, policy: "Policy", *, dry_run: bool = False) -> CleanReport:
         """Retire what the policy says, of archival only. Raises TooMuch where that is more than `max_share`."""

@@ -178,9 +178,10 @@ class SqliteStore(LongTermMemoryStore):
             return
         # A match may begin in the time, or span lines.
         dated = wanted.folded[0] in _PREFIX or not wanted.folded.isprintable()
-        raw, join = self._details(connection, "raw") if dated else ("NULL", "")
+        raw, join = self._details(connection, "raw") if dated else ("", "")
+        columns = ["id", "CAST(content AS BLOB)", *(("created_at", raw) if dated else ())]
         rows = connection.execute(
-            f"SELECT id, created_at, CAST(content AS BLOB), {raw} FROM memory_entries {join} "
+            f"SELECT {', '.join(columns)} FROM memory_entries {join} "
             f"WHERE {where[0]} AND scope = 'ARCHIVAL' ORDER BY id",
             where[1],
         ).fetchall()
@@ -188,7 +189,7 @@ class SqliteStore(LongTermMemoryStore):
             prefixes: dict[int, str] = {}
             lines = [self._searchable(prefixes, *row[1:]) for row in rows]
         else:
-            lines = [row[2] for row in rows]
+            lines = [content for _, content in rows]
         starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
         data = b"\n".join(lines)
         done = 0
@@ -201,7 +202,7 @@ class SqliteStore(LongTermMemoryStore):
         for first in range(0, len(found), 500):  # SQLite takes a limited number of values in one statement
             yield from self._rows(connection, "ARCHIVAL", ids=found[first : first + 500])
 
-    def _searchable(self, prefixes: dict[int, str], created_at: Any, content: bytes, raw: str | None) -> bytes:
+    def _searchable(self, prefixes: dict[int, str], content: bytes, created_at: Any, raw: str | None) -> bytes:
         """The line of a row, the formed and the exact one where it has both. `prefixes` remembers each minute's start."""
         simple = raw is None and type(created_at) is int and created_at > _WHOLE_MINUTES and content[:1] > b" "
         if not simple or content[0] in b"\xe1\xe2\xe3" or b"\n" in content or b"\r" in content:
@@ -289,7 +290,7 @@ class SqliteStore(LongTermMemoryStore):
         figures = super().stats()
         with self._reading() as connection:
             rows = [row for scope in Scope for row in self._rows(connection, scope.name)] if connection else []
-            return replace(figures, empty=sum(self._raw(row) is None for row in rows))
+            return figures._replace(empty=sum(self._raw(row) is None for row in rows))
 
     def _details(self, connection: sqlite3.Connection, names: str) -> tuple[str, str]:
         """Columns of our own table and how it is joined; nulls where the table is not there yet."""
