@@ -20,9 +20,9 @@ from oryx_memory import database, files
 from oryx_memory.errors import FileProblem, NothingFound, OryxMemoryWarning, Refused, RejectedInput
 from oryx_memory.matching import Keyword
 from oryx_memory.messages import TURNS, Message, ToolCall, Turn, extended, parse, recent, turns
+from oryx_memory.settings import Settings, nearest_name
 
 if TYPE_CHECKING:
-    from oryx_memory.settings import Settings
     from oryx_memory.workspace import Workspace
 
 __all__ = ["Hit", "Message", "Session", "Sessions", "ToolCall", "Turn", "open_sessions"]
@@ -261,10 +261,8 @@ class Sessions:
         raise self._unknown(session_id)
 
     def _unknown(self, session_id: str, ids: Sequence[str] = ()) -> NothingFound:
-        from difflib import get_close_matches
-
-        near = get_close_matches(session_id, ids, 1, 0.5)
-        hint = f"did you mean {near[0]}?" if near else "`oryx memory session list` lists them"
+        near = nearest_name(session_id, ids)
+        hint = f"did you mean {near}?" if near else "`oryx memory session list` lists them"
         return NothingFound(f"no session {session_id} in {self.path}; {hint}")
 
     def _session(self, row: tuple[Any, ...]) -> Session:
@@ -308,7 +306,7 @@ class Sessions:
 
 
 def open_sessions(
-    workspace: "Workspace", settings: "Settings", clock: Clock | None = None, *, lock_timeout: float = 10.0
+    workspace: "Workspace", settings: Settings, clock: Clock | None = None, *, lock_timeout: float = 10.0
 ) -> Sessions:
     """The sessions of a workspace: those of OryxOS's database, whatever the backend of its memories is. Opens nothing yet.
 

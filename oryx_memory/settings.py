@@ -257,10 +257,15 @@ def _masked(text: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the nearest one that is known, if one is near."""
+    near = nearest_name(name, known)
+    return f"; did you mean {near}?" if near else ""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str | None:
+    """The name that an unknown one may be a slip for."""
     from difflib import get_close_matches
 
-    near = get_close_matches(name[:100], list(known), 1, 0.5)
-    return f"; did you mean {near[0]}?" if near else ""
+    return next(iter(get_close_matches(name[:100], list(known), 1, 0.5)), None)
 
 
 def parse_toml(data: bytes | None, path: Path) -> dict[str, Any]:

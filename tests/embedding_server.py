@@ -10,18 +10,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any
 
-PATIENCE = 120  # seconds until a handler that nobody releases gives up; no result depends on it
-
-
-class Asked(NamedTuple):
-    """A request: its path, its headers by lower-case name, its body."""
-
-    path: str
-    headers: dict[str, str]
-    body: dict[str, Any]
+from loopback import PATIENCE, Answer, Asked, Loopback
 
 
 @dataclass
@@ -48,40 +39,36 @@ def vector(text: str, dimensions: int = 8) -> list[float]:
     return [float(1 + ord(text[0]) % (place + 7)) for place in range(dimensions)]
 
 
-class EmbeddingServer:
+class EmbeddingServer(Loopback):
     """A context manager; `url` is what goes into base_url."""
 
     def __init__(self, dimensions: int = 8) -> None:
+        super().__init__()
         self.dimensions = dimensions
         self.plan: deque[Reply] = deque()
-        self.asked: list[Asked] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"{super().url}/v1"
 
     def texts(self) -> list[str]:
         """Every text that came in, in order."""
         return [text for request in self.asked for text in request.body["input"]]
 
-    def __enter__(self) -> "EmbeddingServer":
-        self._thread.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
         for reply in self.plan:
             if reply.wait:
                 reply.wait.set()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        super().__exit__()
 
-    def _answer(self, body: dict[str, Any], reply: Reply) -> bytes:
-        if reply.body is not None:
-            return reply.body
+    def answer(self, asked: Asked) -> Answer:
+        reply = self.plan.popleft() if self.plan else Reply()
+        if reply.wait:
+            reply.wait.wait(PATIENCE)
+        data = self._good(asked.body, reply) if reply.body is None else reply.body
+        return Answer(reply.status, data, reply.headers, reply.cut)
+
+    def _good(self, body: dict[str, Any], reply: Reply) -> bytes:
         texts: Sequence[str] = body["input"]
         rows = [vector(text, body.get("dimensions", self.dimensions)) for text in texts]
         as_text = body.get("encoding_format") == "base64" and not reply.float_only
@@ -96,42 +83,6 @@ class EmbeddingServer:
         }
         reply.change(answer)
         return json.dumps(answer).encode()
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # or each answer waits 40 ms for the client to acknowledge its headers
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                server.asked.append(Asked(self.path, headers, body))
-                reply = server.plan.popleft() if server.plan else Reply()
-                if reply.wait:
-                    reply.wait.wait(PATIENCE)
-                try:
-                    self._send(reply, server._answer(body, reply))
-                except OSError:
-                    self.close_connection = True  # the client has gone
-
-            def _send(self, reply: Reply, data: bytes) -> None:
-                self.send_response(reply.status)
-                for name, value in {"Content-Type": "application/json", **reply.headers}.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data[: len(data) // 2] if reply.cut else data)
-                self.close_connection = reply.cut
-
-            def send_response(self, code: int, message: str | None = None) -> None:
-                self.send_response_only(code, message)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        return Handler
 
 
 def in_base64(row: Sequence[float]) -> str:

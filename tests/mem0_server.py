@@ -18,26 +18,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pytest
+from loopback import PATIENCE, Answer, Asked, Loopback
 
-PATIENCE = 120  # seconds until a handler that nobody releases gives up; no result depends on it
 DIMENSIONS = 16
 MOST = 1000
-
-
-class Asked(NamedTuple):
-    """A request: its method, its path with the query, its headers by lower-case name, its body."""
-
-    method: str
-    path: str
-    headers: dict[str, str]
-    body: Any
 
 
 @dataclass
@@ -68,73 +58,7 @@ class Refused(Exception):
         super().__init__(detail)
 
 
-class _Loopback:
-    """A server in a thread, on a free port of 127.0.0.1; a context manager."""
-
-    def __init__(self) -> None:
-        self.asked: list[Asked] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def __enter__(self) -> Any:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-    def answer(self, asked: Asked) -> tuple[int, bytes, dict[str, str]] | None:
-        """Status, body and headers; None: the connection is closed without an answer."""
-        raise NotImplementedError
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # or each answer waits 40 ms for the client to acknowledge its headers
-
-            def do_GET(self) -> None:
-                size = int(self.headers.get("content-length") or 0)
-                given = self.rfile.read(size)
-                try:
-                    body = json.loads(given) if given else None
-                except ValueError:
-                    body = given
-                headers = {name.lower(): value for name, value in self.headers.items()}
-                asked = Asked(self.command, self.path, headers, body)
-                outer.asked.append(asked)
-                answer = outer.answer(asked)
-                if answer is None:
-                    self.close_connection = True
-                    return
-                status, data, more = answer
-                try:
-                    self.send_response_only(status)
-                    for name, value in {"Content-Type": "application/json", **more}.items():
-                        self.send_header(name, value)
-                    self.send_header("Content-Length", str(len(data)))
-                    self.end_headers()
-                    self.wfile.write(data)
-                except OSError:
-                    self.close_connection = True  # the client has gone
-
-            do_POST = do_DELETE = do_PUT = do_GET
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        return Handler
-
-
-class Models(_Loopback):
+class Models(Loopback):
     """An embedder and a language model. A text's vector is made of the hashes of its words and characters; the language
     model extracts `facts`, whatever it is told.
     """
@@ -143,7 +67,7 @@ class Models(_Loopback):
         super().__init__()
         self.facts: list[str] = ["The release needs two reviewers"]
 
-    def answer(self, asked: Asked) -> tuple[int, bytes, dict[str, str]]:
+    def answer(self, asked: Asked) -> Answer:
         if asked.path.endswith("/embeddings"):
             texts = asked.body["input"]
             data = [{"object": "embedding", "index": n, "embedding": vector(text)} for n, text in enumerate(texts)]
@@ -154,7 +78,7 @@ class Models(_Loopback):
             choice = {"index": 0, "message": message, "finish_reason": "stop"}
             made = {"id": "1", "object": "chat.completion", "created": 0, "model": "stub", "choices": [choice]}
         made["usage"] = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-        return 200, json.dumps(made).encode(), {}
+        return Answer(200, json.dumps(made).encode(), {})
 
 
 def vector(text: str) -> list[float]:
@@ -166,7 +90,7 @@ def vector(text: str) -> list[float]:
     return row
 
 
-class Mem0Server(_Loopback):
+class Mem0Server(Loopback):
     """A context manager; `url` is what goes into base_url. `key`: what the header X-API-Key must hold, if anything."""
 
     def __init__(self) -> None:
@@ -233,19 +157,19 @@ class Mem0Server(_Loopback):
                 }
             )
 
-    def answer(self, asked: Asked) -> tuple[int, bytes, dict[str, str]] | None:
+    def answer(self, asked: Asked) -> Answer | None:
         reply = self.plan.popleft() if self.plan else Reply()
         if reply.wait:
             reply.wait.wait(PATIENCE)
         if reply.status:
-            return reply.status, reply.body, reply.headers
+            return Answer(reply.status, reply.body, reply.headers)
         try:
             status, made = 200, reply.change(self._worker.submit(self._done, asked).result())
         except Refused as refused:
             status, made = refused.status, refused.body
         finally:
             reply.answered.set()
-        return None if reply.lost else (status, json.dumps(made).encode(), {})
+        return None if reply.lost else Answer(status, json.dumps(made).encode(), {})
 
     def _done(self, asked: Asked) -> Any:
         """What the server answers, by endpoint."""

@@ -73,10 +73,10 @@ def require(workspace: "Workspace", settings: "Settings", agent: str | None, *, 
     """Raises NoAgent, with the nearest name, where the agent has neither a folder nor a row."""
     if not has_agent(workspace, settings, agent, lock_timeout=lock_timeout):
         assert agent is not None
-        from difflib import get_close_matches
+        from oryx_memory.settings import nearest_name
 
-        near = get_close_matches(agent, names(workspace, settings, lock_timeout=lock_timeout), 1, 0.5)
-        raise NoAgent(agent, workspace.agents_dir, near[0] if near else None)
+        near = nearest_name(agent, names(workspace, settings, lock_timeout=lock_timeout))
+        raise NoAgent(agent, workspace.agents_dir, near)
 
 
 def open(
