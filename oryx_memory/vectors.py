@@ -352,6 +352,30 @@ def _unfile(index: Index, model: int) -> None:
     index.connection.execute("DELETE FROM stale WHERE model = ?", (model,))
 
 
+def _is_filed(index: Index, model: int) -> bool:
+    """Whether the vec0 table of a model has all of its vectors."""
+    return bool(index.connection.execute("SELECT 1 FROM filed WHERE model = ? AND whole", (model,)).fetchone())
+
+
+def _stale(index: Index, model: int) -> set[int]:
+    """What a vec0 table has of entries that are gone."""
+    return {number for (number,) in index.connection.execute("SELECT entry FROM stale WHERE model = ?", (model,))}
+
+
+def _chunks(index: Index, memory: int, model: int, size: int) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """The chunks of a memory in a vec0 table, as any SQLite reads them: of each place a bit (the lowest first) that says
+    whether it is taken, 8 bytes with the number of the entry, and `size` bytes with the vector. Chunks of other sizes are
+    left out. The format is that of sqlite-vec 0.1, as its ARCHITECTURE.md describes it.
+    """
+    table = f"vectors_{model}"
+    sql = (
+        f"SELECT c.validity, c.rowids, v.vectors FROM {table}_chunks c JOIN {table}_vector_chunks00 v ON v.rowid = c.chunk_id "
+        "WHERE c.partition00 = ? AND length(c.validity) * 8 = c.size AND length(c.rowids) = c.size * 8 "
+        "AND length(v.vectors) = c.size * ?"
+    )
+    yield from index.connection.execute(sql, (memory, size))
+
+
 def _blank(index: Index, model: int) -> None:
     """Without sqlite-vec no row can be taken out of its table, but its bytes can be; the table is then made anew."""
     index.connection.execute(f"UPDATE vectors_{model}_vector_chunks00 SET vectors = zeroblob(length(vectors))")
@@ -438,27 +462,18 @@ def _from_chunks(index: Index, memory: int, model: int, query: "Vector") -> "tup
     """
     import numpy
 
-    table = f"vectors_{model}"
-    read = index.connection.execute
-    if not read("SELECT 1 FROM filed WHERE model = ? AND whole", (model,)).fetchone():
+    if not _is_filed(index, model):
         return None
-    # One bit of `validity`, the lowest first, and 8 bytes of `rowids` a vector: sqlite-vec 0.1.9, ARCHITECTURE.md.
-    sql = (
-        f"SELECT c.validity, c.rowids, v.vectors FROM {table}_chunks c JOIN {table}_vector_chunks00 v ON v.rowid = c.chunk_id "
-        "WHERE c.partition00 = ? AND length(c.validity) * 8 = c.size AND length(c.rowids) = c.size * 8 "
-        "AND length(v.vectors) = c.size * ?"
-    )
     held, numbers, scores = [b""], [b""], [numpy.empty(0, "<f4")]
-    for validity, rowids, chunk in read(sql, (memory, query.nbytes)):
+    for validity, rowids, chunk in _chunks(index, memory, model, query.nbytes):
         held.append(validity)
         numbers.append(rowids)
         scores.append(numpy.frombuffer(chunk, "<f4").reshape(-1, len(query)) @ query)
     entries = numpy.frombuffer(b"".join(numbers), "<i8")
     valid = numpy.unpackbits(numpy.frombuffer(b"".join(held), "u1"), bitorder="little").astype(bool)
-    stale = [number for (number,) in read("SELECT entry FROM stale WHERE model = ?", (model,))]
-    valid &= ~numpy.isin(entries, stale)
-    counted = read("SELECT noted - without FROM covered WHERE memory = ? AND model = ?", (memory, model)).fetchone()
-    if (int(valid.sum()),) != counted:
+    valid &= ~numpy.isin(entries, list(_stale(index, model)))
+    counts = "SELECT noted - without FROM covered WHERE memory = ? AND model = ?"
+    if (int(valid.sum()),) != index.connection.execute(counts, (memory, model)).fetchone():
         return None
     return entries[valid], numpy.concatenate(scores)[valid]
 
@@ -637,11 +652,15 @@ def verify(index: Index, memory: int) -> list[str]:
 
 def _misfiled(index: Index, memory: int, model: int, vectors: Mapping[int, bytes]) -> list[str]:
     """What the vec0 table of a model has otherwise than the vectors of a memory by entry."""
-    whole = index.connection.execute("SELECT 1 FROM filed WHERE model = ? AND whole", (model,)).fetchone()
-    if not whole or not _has_vec(index):
+    if not _is_filed(index, model):
         return []  # it is not searched
-    stale = {number for (number,) in index.connection.execute("SELECT entry FROM stale WHERE model = ?", (model,))}
-    filed = dict(index.connection.execute(f"SELECT rowid, vector FROM vectors_{model} WHERE memory = ?", (memory,)))
+    (size,) = index.connection.execute("SELECT 4 * dimensions FROM model WHERE number = ?", (model,)).fetchone()
+    filed: dict[int, bytes] = {}
+    for validity, rowids, chunk in _chunks(index, memory, model, size):
+        for place, number in enumerate(memoryview(rowids).cast("q")):
+            if validity[place // 8] >> place % 8 & 1:
+                filed[number] = chunk[place * size : (place + 1) * size]
+    stale = _stale(index, model)
     wrong = [number for number in vectors if filed.get(number) != vectors[number]]
     wrong += (number for number in filed if number not in vectors and number not in stale)
     return [f"entry number {number} has another vector in the table that is searched" for number in sorted(wrong)]

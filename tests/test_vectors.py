@@ -624,6 +624,7 @@ def test_pruning_keeps_what_is_live_or_retired_of_any_model(open_store: Opener, 
         assert vectors.verify(index, index.update(one)) == []
 
 
+_CHUNKS = "UPDATE vectors_1_chunks SET"
 DAMAGE = {
     "missing": ("DELETE FROM embedding WHERE number = 1", "missing"),
     "of another text": ("UPDATE embedding SET digest = x'00' WHERE number = 1", "another text"),
@@ -636,6 +637,9 @@ DAMAGE = {
     "of another model": ("UPDATE embedding SET model = 9 WHERE number = 1", "another model"),
     "orphan": ("UPDATE embedded SET entry = 999 WHERE embedding = 1", "is gone"),
     "misfiled": ("DELETE FROM vectors_1 WHERE rowid = 1", "table that is searched"),
+    "chunk of no entry": (f"{_CHUNKS} validity = zeroblob(length(validity))", "table that is searched"),
+    "chunk of other entries": (f"{_CHUNKS} rowids = zeroblob(length(rowids))", "table that is searched"),
+    "chunk cut": ("UPDATE vectors_1_vector_chunks00 SET vectors = zeroblob(3)", "table that is searched"),
     "miscounted": ("UPDATE covered SET without = without + 1", "are miscounted"),
 }
 
