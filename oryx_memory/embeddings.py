@@ -14,7 +14,7 @@ import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property, lru_cache, partial
 from importlib.util import find_spec
 from itertools import count
@@ -83,6 +83,7 @@ _SCRIPTS = {  # the first word of a letter's Unicode name, and its script's code
     "BENGALI": "Beng", "GUJARATI": "Gujr", "GURMUKHI": "Guru", "KANNADA": "Knda", "MALAYALAM": "Mlym", "TAMIL": "Taml",
     "TELUGU": "Telu", "SINHALA": "Sinh", "GEORGIAN": "Geor", "ARMENIAN": "Armn", "ETHIOPIC": "Ethi",
 }  # fmt: skip
+_PROBE = "memory"  # what a model is asked for whose dimensions nobody knows yet
 _FOREIGN = 0.2  # of a text's letters may be of other scripts: a name or a term does no harm
 _VOCABULARY = 5_000  # tokens of a model that are looked at for its scripts
 
@@ -113,17 +114,38 @@ class Embedder(ABC):
         """
         import numpy as np
 
-        parts = [vectors for _, vectors in batches(self, texts, kind)]
+        if any(len(text) > self.max_chars for text in texts):
+            message = (
+                f"what is longer than {self.max_chars:,} characters was cut to that for embedding; "
+                "[embedding] max_chars sets the limit"
+            )
+            warnings.warn(OryxMemoryWarning(message), stacklevel=2)
+        parts = [
+            self._checked(self._answer([_fitted(text, self) for text in texts[start : start + self.batch]], kind))
+            for start in range(0, len(texts), self.batch)
+        ]
         return np.concatenate(parts) if parts else np.zeros((0, self.dimensions or 0), np.float32)
 
-    def reads(self, text: str) -> bool:
-        """Whether a vector of this text would say something; see `knows`."""
+    def size(self) -> int:
+        """The dimensions of its vectors; an endpoint that decides them is asked for the vector of one word. Raises
+        ServiceProblem.
+        """
+        return self.dimensions or int(self.embed([_PROBE]).shape[1])
+
+    def knows(self, text: str) -> bool:
+        """Whether it knows any part of a text: a model on this machine has nothing but zeros for what it does not."""
+        return True
+
+    def reads(self, query: str) -> bool:
+        """Whether it makes sense to search with a query's vector: it knows a part of it, and at least four of five letters
+        are of scripts that it knows. The rest would be noise.
+        """
         known = self.scripts
         if known is None:
-            return True
-        letters = letters_by_script(text)
+            return self.knows(query)
+        letters = letters_by_script(query)
         foreign = sum(number for script, number in letters.items() if script not in known)
-        return foreign < letters.total() and foreign <= _FOREIGN * letters.total()
+        return foreign < letters.total() and foreign <= _FOREIGN * letters.total() and self.knows(query)
 
     @abstractmethod
     def _answer(self, texts: Sequence[str], kind: Kind) -> "NDArray[np.float64]":
@@ -150,35 +172,6 @@ class Embedder(ABC):
         self.dimensions = dimensions
         scaled = rows / peaks[:, None]  # or the squares of large numbers would overflow
         return np.ascontiguousarray(scaled / np.linalg.norm(scaled, axis=1, keepdims=True), np.float32)
-
-
-def knows(embedder: Embedder, text: str) -> bool:
-    """Whether it makes sense to embed a text: at least four of five letters are of scripts that the embedder knows, and,
-    for a model on this machine, its vocabulary has a part of it. What it does not know can only be noise, or zeros.
-    """
-    return embedder.reads(text)
-
-
-def batches(
-    embedder: Embedder, texts: Sequence[str], kind: Kind = "document"
-) -> Iterator[tuple[slice, "NDArray[np.float32]"]]:
-    """The vectors of texts as they come: which of `texts` these are, and one row for each of them.
-
-    For long work: what has come can be stored, and need not be asked for again after an error. Warns and raises as
-    `embed` does.
-    """
-    long = sum(len(text) > embedder.max_chars for text in texts)
-    if long:
-        warnings.warn(
-            OryxMemoryWarning(
-                f"{long} of {len(texts)} texts cut to their first {embedder.max_chars:,} characters for embedding; "
-                "[embedding] max_chars sets that limit"
-            ),
-            stacklevel=2,
-        )
-    for start in range(0, len(texts), embedder.batch):
-        part = slice(start, min(start + embedder.batch, len(texts)))
-        yield part, embedder._checked(embedder._answer([_fitted(text, embedder) for text in texts[part]], kind))
 
 
 def _fitted(text: str, embedder: Embedder) -> str:
@@ -297,8 +290,11 @@ class _Static(Embedder):
             tokenizer.decode_batch([[token] for token in range(0, size, 1 + size // _VOCABULARY)])
         )
 
-    def reads(self, text: str) -> bool:
-        return super().reads(text) and bool(self._answer([_fitted(text, self)], "document").any())
+    def size(self) -> int:
+        return int(self._model.dim)
+
+    def knows(self, text: str) -> bool:
+        return bool(self._answer([_fitted(text, self)], "document").any())
 
     def _answer(self, texts: Sequence[str], kind: Kind) -> "NDArray[np.float64]":
         import numpy as np

@@ -19,10 +19,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from math import hypot
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from oryx_memory import breaker, database, guard
-from oryx_memory.entry import Entry
+from oryx_memory.entry import BLANKS, Entry
 from oryx_memory.errors import FileProblem, LockTimeout, ServiceProblem
 from oryx_memory.index import Index, Source
 from oryx_memory.ranking import is_footprint
@@ -40,7 +41,6 @@ CANDIDATES = 200  # entries that a search brings in
 FLOOR = 0.1  # a cosine up to this is no hit: in a static model half of the texts without anything in common have 0.07
 ENOUGH = 20  # candidates, of which the least similar shows what a model gives to texts that have nothing in common
 _BATCH = 1000  # rows of one transaction, and vectors that are compared at once
-_PROBE = "memory"  # what a model is asked for whose dimensions nobody knows yet
 _CHUNK = 64  # vectors of a chunk of vec0; each memory has one at least, and more are not faster
 
 T = TypeVar("T")
@@ -185,8 +185,8 @@ def embed(
     """Give every entry of a memory its vector, from the cache or else from the model, newest first. Each batch is stored
     as it comes, and nothing is locked while the model is asked. `step` is told how many of how many entries are done.
 
-    No vector is made of entries with one of the tags, of footprints, nor of what holds a credential. Raises
-    ServiceProblem (what was stored before stays), FileProblem, LockTimeout.
+    No vector is made of entries with one of the tags, of footprints, of what holds a credential, has no text, or has no
+    word that the model knows. Raises ServiceProblem (what was stored before stays), FileProblem, LockTimeout.
     """
     memory = index.update(store)
     _make(index)
@@ -201,7 +201,9 @@ def embed(
         left += (number for number in numbers if number not in linked)
     for numbers in _batches(left, embedder.batch):
         step(len(lacking) - len(left) + done, len(lacking))
-        texts = _unknown(index, model, numbers)
+        texts = _uncached(index, model, numbers)
+        strange = {digest for digest, text in texts.items() if not embedder.knows(text)}
+        texts = {digest: text for digest, text in texts.items() if digest not in strange}
         made: dict[bytes, bytes] = {}
         if texts:
             vectors = embedder.embed(list(texts.values()))
@@ -210,7 +212,8 @@ def embed(
                 return embed(index, store, embedder, exclude_tags=exclude_tags, step=step)
             made = {digest: row.tobytes() for digest, row in zip(texts, vectors.astype("<f4"), strict=True)}
             asked += len(made)
-        _link(index, model, numbers, made)
+        if none := list(_link(index, model, numbers, made, strange).values()).count(None):
+            excluded["unknown"] = excluded.get("unknown", 0) + none
         done += len(numbers)
     with index.problems(), database.transaction(index.connection):
         index.connection.execute("DELETE FROM embedded WHERE memory = ? AND model <> ?", (memory, model))
@@ -220,10 +223,10 @@ def embed(
 
 
 def _model(index: Index, embedder: "Embedder") -> tuple[int, int]:
-    """Number and dimensions of an embedder's model, which is asked for one word where nobody knows its dimensions."""
+    """Number and dimensions of an embedder's model. Raises ServiceProblem."""
     if known := _newest(index, embedder.model, embedder.dimensions):
         return known
-    dimensions = embedder.dimensions or embedder.embed([_PROBE]).shape[1]
+    dimensions = embedder.size()
     return _note_model(index, embedder.model, dimensions), dimensions
 
 
@@ -259,12 +262,14 @@ def _lacking(index: Index, memory: int, model: int, exclude_tags: Collection[str
 
 def _exclusion(entry: Entry, tags: frozenset[str]) -> str | None:
     """Why an entry shall have no vector, or None."""
+    if not entry.content.strip(BLANKS):
+        return "empty"
     if tags and tags.intersection(entry.tags):
         return "tag"
     return "credential" if guard.find(entry.text) else None
 
 
-def _unknown(index: Index, model: int, numbers: Sequence[int]) -> dict[bytes, str]:
+def _uncached(index: Index, model: int, numbers: Sequence[int]) -> dict[bytes, str]:
     """The contents of entries whose vectors the cache does not have, by digest."""
     contents = {_digest(content): content for _, _, content in _contents(index, numbers)}
     cached = _cached(index, model, contents)
@@ -286,22 +291,32 @@ def _cached(index: Index, model: int, digests: Collection[bytes]) -> dict[bytes,
         return dict(index.connection.execute(sql, (model, *digests)).fetchall())
 
 
-def _link(index: Index, model: int, numbers: Sequence[int], made: Mapping[bytes, bytes] | None = None) -> set[int]:
-    """Store new vectors by digest, and give the entries whose contents the cache then has theirs; returns these."""
-    rows = [(model, digest, vector) for digest, vector in (made or {}).items()]
+def _link(
+    index: Index,
+    model: int,
+    numbers: Sequence[int],
+    made: Mapping[bytes, bytes] = MappingProxyType({}),
+    strange: Collection[bytes] = (),
+) -> dict[int, int | None]:
+    """Store new vectors by digest, and give the entries whose contents the cache then has theirs; those of `strange` are
+    noted as having none. Returns what was given, by entry.
+    """
+    rows = [(model, digest, vector) for digest, vector in made.items()]
     with index.problems(), database.transaction(index.connection):
         index.connection.executemany("INSERT OR IGNORE INTO embedding (model, digest, vector) VALUES (?, ?, ?)", rows)
         digests = {number: (memory, _digest(content)) for number, memory, content in _contents(index, numbers)}
         cached = _cached(index, model, {digest for _, digest in digests.values()})
         links = [
-            (memory, model, number, cached[digest]) for number, (memory, digest) in digests.items() if digest in cached
+            (memory, model, number, cached.get(digest))
+            for number, (memory, digest) in digests.items()
+            if digest in cached or digest in strange
         ]
         # Not REPLACE, which fires no trigger for what it replaces.
         index.connection.executemany(
             "DELETE FROM embedded WHERE memory = ? AND model = ? AND entry = ?", (link[:3] for link in links)
         )
         index.connection.executemany("INSERT INTO embedded VALUES (?, ?, ?, ?)", links)
-    return {number for _, _, number, _ in links}
+    return {number: embedding for _, _, number, embedding in links}
 
 
 def _digest(content: str) -> bytes:
@@ -522,8 +537,6 @@ class Semantic:
 
     def __call__(self, index: Index, memory: int, query: str) -> tuple[Mapping[int, float], str]:
         """The entries of a memory that mean what the query means, by number, with scores; or none and the reason."""
-        from oryx_memory.embeddings import knows
-
         embedder = self._embedder
         if embedder is None:
             return {}, self.trouble
@@ -539,7 +552,7 @@ class Semantic:
         if not self._asked and (reason := breaker.resting(index, self._settings, self._clock())):
             return self._left_out(reason)
         try:
-            if not knows(embedder, query):
+            if not embedder.reads(query):
                 return {}, f"{embedder.model} does not know what the query is written in"
             vector = self._vector(index, embedder, query)
         except ServiceProblem as error:

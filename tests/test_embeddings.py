@@ -25,15 +25,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from waits import Waits
 
-from oryx_memory import OryxMemoryError, OryxMemoryWarning, SettingsError
+from oryx_memory import OryxMemoryError, OryxMemoryWarning, SettingsError, Workspace, settings, stores, vectors
 from oryx_memory.embeddings import (
     PATIENCE,
     PRESETS,
     TRIES,
     Embedder,
     Kind,
-    batches,
-    knows,
     letters_by_script,
     open_embedder,
     vocabulary_scripts,
@@ -122,18 +120,17 @@ class Fake(Embedder):
 
 
 @given(st.lists(st.text(max_size=20), max_size=12), st.integers(1, 5))
-def test_batches_are_the_texts_in_order_and_together_what_embed_gives(texts: list[str], batch: int) -> None:
+def test_texts_are_asked_for_in_batches_and_come_in_their_order(texts: list[str], batch: int) -> None:
     def rows(texts: Sequence[str]) -> list[list[float]]:
         return [[1.0, len(text), sum(map(ord, text))] for text in texts]
 
     embedder = Fake(rows, batch=batch)
-    parts = list(batches(embedder, texts))
-    assert [text for part, _ in parts for text in texts[part]] == texts
-    assert all(0 < len(vectors) == len(texts[part]) <= batch for part, vectors in parts)
     whole = embedder.embed(texts)
-    assert whole.shape == (len(texts), 3 if texts else 3 * bool(embedder.dimensions))
+    assert whole.shape == (len(texts), 3 if texts else 0)
     assert good(whole)
-    assert [row.tolist() for _, vectors in parts for row in vectors] == whole.tolist()
+    assert [text for part in embedder.got for text in part] == texts
+    assert all(0 < len(part) <= batch for part in embedder.got)
+    assert [row.tolist() for row in whole] == [embedder.embed([text])[0].tolist() for text in texts]
 
 
 wild = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([0.0, -0.0, 5e-324, 1.7e308, -1e-300])
@@ -171,7 +168,7 @@ def test_long_texts_are_cut_with_one_notice_a_call() -> None:
     with pytest.warns(OryxMemoryWarning) as caught:
         embedder.embed(["复核流程上线", "four", "longer than four", ""])
     assert [str(warning.message) for warning in caught] == [
-        "2 of 4 texts cut to their first 4 characters for embedding; [embedding] max_chars sets that limit"
+        "what is longer than 4 characters was cut to that for embedding; [embedding] max_chars sets the limit"
     ]
     assert caught[0].filename.endswith(("embeddings.py", "test_embeddings.py"))
     assert embedder.got == [["复核流程"], ["four"], ["long"], [""]]
@@ -186,7 +183,6 @@ def test_lone_surrogates_do_not_reach_an_embedder() -> None:
 def test_no_texts_are_no_work() -> None:
     embedder = Fake(lambda texts: pytest.fail("asked about nothing"))
     assert embedder.embed([]).shape == (0, 0)
-    assert list(batches(embedder, [])) == []
 
 
 # The protocol
@@ -208,7 +204,7 @@ def test_an_endpoint_is_asked_in_its_protocol_and_answers_unit_vectors(server: E
 
 def test_texts_go_out_in_batches_and_none_that_is_too_long(server: EmbeddingServer) -> None:
     embedder = at(server, batch=2, max_chars=3)
-    with pytest.warns(OryxMemoryWarning, match="1 of 5 texts"):
+    with pytest.warns(OryxMemoryWarning, match="longer than 3 characters"):
         vectors = embedder.embed(["a", "b", "c", "d", "efgh"])
     assert [request.body["input"] for request in server.asked] == [["a", "b"], ["c", "d"], ["efg"]]
     assert np.allclose(vectors, units([vector(text) for text in "abcde"]), atol=1e-6)
@@ -331,11 +327,10 @@ def test_dimensions_are_asked_for_and_must_come(server: EmbeddingServer) -> None
 
 def test_a_model_that_changes_in_the_middle_of_the_work_stops_it(server: EmbeddingServer) -> None:
     server.plan.extend([Reply(), Reply(change=lambda answer: answer.update(model="m2\x1b[0m"))])
-    came = batches(at(server, batch=1), ["a", "b", "c"])
-    assert next(came)[0] == slice(0, 1)
     with pytest.raises(ServiceProblem, match=r"answered as model m2\\u001b\[0m after m;") as caught:
-        next(came)
+        at(server, batch=1).embed(["a", "b", "c"])
     assert not caught.value.heals
+    assert server.texts() == ["a", "b"]
 
 
 # Errors and retries
@@ -471,16 +466,6 @@ def test_nobody_listening_heals() -> None:
     assert caught.heals
     assert "did not answer at http://127.0.0.1" in str(caught)
     assert "Connection refused" in str(caught)
-
-
-def test_batches_before_an_error_have_come(server: EmbeddingServer) -> None:
-    server.plan.extend([Reply(), refusal(402)])
-    came = batches(at(server, batch=1), ["a", "b"])
-    part, vectors = next(came)
-    assert part == slice(0, 1)
-    assert good(vectors)
-    with pytest.raises(ServiceProblem):
-        next(came)
 
 
 # What goes out, and what an error may say
@@ -722,6 +707,20 @@ def test_a_static_model_from_a_folder_gives_the_mean_of_its_tokens(small_model: 
     assert embedder.dimensions == 16
 
 
+@pytest.mark.parametrize("words", [ENGLISH, CHINESE])
+def test_a_static_model_of_one_language_indexes_a_memory_in_two(
+    words: Sequence[str], workspace: Workspace, tmp_path: Path
+) -> None:
+    embedder = static(make_model(tmp_path / "m", words))
+    store = stores.open(workspace, settings.load(workspace.root, {}), "ops")
+    for text in (*ENGLISH[:2], *CHINESE[:2], "👍"):
+        store.append(text)
+    with vectors.open_index(workspace.index_file) as index:
+        report = vectors.embed(index, store, embedder)
+        assert (report.entries, report.vectors, report.excluded) == (5, 2, {"unknown": 3})
+        assert vectors.verify(index, index.update(store)) == []
+
+
 def test_a_long_text_is_embedded_whole_as_far_as_max_chars(small_model: Path) -> None:
     text = "deploy " * 600 + "cat " * 600  # the library itself would stop at 512 tokens, without a word
     embedder = static(small_model)
@@ -810,8 +809,8 @@ def test_what_a_static_model_has_no_token_for_is_known_beforehand(small_model: P
     assert both.scripts == {"Latn", "Hani"}
     assert english.scripts == {"Latn"}
     texts = ["deploy on Friday", "never deploy for 张", "周五发布 deploy", "👍 123", "unheard", "𠮷", ""]
-    assert [knows(both, text) for text in texts] == [True, True, True, False, False, False, False]
-    assert [knows(english, text) for text in texts] == [True, True, False, False, False, False, False]
+    assert [both.reads(text) for text in texts] == [True, True, True, False, False, False, False]
+    assert [english.reads(text) for text in texts] == [True, True, False, False, False, False, False]
     with pytest.raises(ServiceProblem, match="vector 1 of 1 is all zeros"):
         english.embed(["周五发布"])
 
@@ -819,7 +818,7 @@ def test_what_a_static_model_has_no_token_for_is_known_beforehand(small_model: P
 @given(st.lists(st.sampled_from([*ENGLISH, *CHINESE, "unheard", "𠮷", "é", "👍", "7", "\ud800", "\x00"]), max_size=6))
 def _known_texts_embed(embedder: Embedder, words: list[str]) -> None:
     text = " ".join(words)
-    if knows(embedder, text):
+    if embedder.reads(text):
         assert good(embedder.embed([text]))
 
 
@@ -839,8 +838,8 @@ def test_a_byte_level_vocabulary_is_read_as_text(tmp_path: Path) -> None:
     StaticModel(rows, tokenizer).save_pretrained(tmp_path / "m")
     embedder = static(tmp_path / "m")
     assert embedder.scripts == {"Hani", "Cyrl"}
-    assert knows(embedder, "复核")
-    assert not knows(embedder, "review")
+    assert embedder.reads("复核")
+    assert not embedder.reads("review")
 
 
 # Scripts
@@ -898,7 +897,7 @@ def test_every_text_has_a_hashed_vector_and_always_the_same(text: str, dimension
     assert vectors.shape == (2, dimensions)
     assert good(vectors)
     assert vectors[0].tolist() == vectors[1].tolist()
-    assert knows(embedder, text)
+    assert embedder.reads(text)
 
 
 def test_the_hash_is_the_same_in_every_process() -> None:

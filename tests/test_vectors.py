@@ -337,6 +337,36 @@ def test_what_shall_not_be_sent_is_not_sent(store: LongTermMemoryStore, workspac
     assert ask(workspace, store, "x", Model())[1].lacking == 0  # nobody is told to make what shall not be
 
 
+def test_what_the_model_knows_nothing_of_has_no_vector_and_keeps_nobody_from_theirs(
+    store: LongTermMemoryStore, workspace: Workspace
+) -> None:
+    """A static model has zeros for what it does not know, and zeros are no vector."""
+
+    class Narrow(Model):
+        def knows(self, text: str) -> bool:
+            return any(word in text for word in MEANING)
+
+    filled(store, "deploy", "👍", "peanut", "👍")
+    for _ in range(2):
+        report = embed(workspace, store, model := Narrow())
+        assert (report.vectors, report.excluded) == (2, {"unknown": 2})
+        assert "👍" not in model.asked
+    found, semantic, _ = ask(workspace, store, "花生", Narrow())
+    assert (found, semantic.lacking) == (["peanut"], 0)
+    assert embed(workspace, store, Model("wider")).vectors == 4
+    assert sound(workspace, store) == []
+
+
+def test_a_line_without_text_has_no_vector(markdown: LongTermMemoryStore, workspace: Workspace) -> None:
+    """Endpoints refuse an empty text, and with it all that was sent beside it."""
+    filled(markdown, "one", "two")
+    with workspace.memory_file("ops").open("a", encoding="utf-8") as file:
+        file.write("- [2026-07-22 09:30:00] \n- [2026-07-22 09:30:00] \u3000\n")
+    assert embed(workspace, markdown, model := Model()) == (4, 2, 2, {"empty": 2})
+    assert [text for text in model.asked if not text.strip()] == []
+    assert sound(workspace, markdown) == []
+
+
 def test_a_tag_that_is_excluded_later_takes_the_vector_away(store: LongTermMemoryStore, workspace: Workspace) -> None:
     store.append("deploy it", time=NOW, tags=["private"])
     assert embed(workspace, store, Model()).vectors == 1

@@ -20,7 +20,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 
-_REASONS = {"tag": "by tag", "credential": "with a credential", "footprint": "footprints"}
+_REASONS = {
+    "tag": "by tag",
+    "credential": "with a credential",
+    "footprint": "footprints",
+    "empty": "without text",
+    "unknown": "without a word that the model knows",
+}
 _STEPS = 1000  # of the progress bar for each memory
 
 
