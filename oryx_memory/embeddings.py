@@ -83,7 +83,7 @@ _SCRIPTS = {  # the first word of a letter's Unicode name, and its script's code
     "BENGALI": "Beng", "GUJARATI": "Gujr", "GURMUKHI": "Guru", "KANNADA": "Knda", "MALAYALAM": "Mlym", "TAMIL": "Taml",
     "TELUGU": "Telu", "SINHALA": "Sinh", "GEORGIAN": "Geor", "ARMENIAN": "Armn", "ETHIOPIC": "Ethi",
 }  # fmt: skip
-_PROBE = "memory"  # what a model is asked for whose dimensions nobody knows yet
+_PROBE = "memory"  # what an endpoint is asked for to see what it gives
 _FOREIGN = 0.2  # of a text's letters may be of other scripts: a name or a term does no harm
 _VOCABULARY = 5_000  # tokens of a model that are looked at for its scripts
 
@@ -127,10 +127,12 @@ class Embedder(ABC):
         return np.concatenate(parts) if parts else np.zeros((0, self.dimensions or 0), np.float32)
 
     def size(self) -> int:
-        """The dimensions of its vectors; an endpoint that decides them is asked for the vector of one word. Raises
-        ServiceProblem.
-        """
-        return self.dimensions or int(self.embed([_PROBE]).shape[1])
+        """The dimensions of its vectors; an endpoint that decides them is asked. Raises ServiceProblem."""
+        return self.dimensions or self.probe()
+
+    def probe(self) -> int:
+        """Ask an endpoint for the vector of one word; its dimensions. Raises ServiceProblem."""
+        return int(self.embed([_PROBE]).shape[1])
 
     def knows(self, text: str) -> bool:
         """Whether it knows any part of a text: a model on this machine has nothing but zeros for what it does not."""
@@ -152,7 +154,7 @@ class Embedder(ABC):
         """As many rows as texts, unchecked. No more texts than `batch`, none longer than `max_chars`."""
 
     @abstractmethod
-    def _fault(self, message: str, *, heals: bool = False) -> ServiceProblem:
+    def _fault(self, message: str, *, heals: bool = False, of_texts: bool = False) -> ServiceProblem:
         """The error that names this embedder."""
 
     def _checked(self, rows: "NDArray[np.float64]") -> "NDArray[np.float32]":
@@ -168,7 +170,8 @@ class Embedder(ABC):
         peaks = np.abs(rows).max(axis=1)
         for bad, what in (~np.isfinite(peaks), "has numbers that are not finite"), (peaks == 0, "is all zeros"):
             if bad.any():
-                raise self._fault(f"vector {int(bad.argmax()) + 1} of {number} {what}; nothing was kept of them")
+                message = f"vector {int(bad.argmax()) + 1} of {number} {what}; nothing was kept of them"
+                raise self._fault(message, of_texts=True)
         self.dimensions = dimensions
         scaled = rows / peaks[:, None]  # or the squares of large numbers would overflow
         return np.ascontiguousarray(scaled / np.linalg.norm(scaled, axis=1, keepdims=True), np.float32)
@@ -252,8 +255,8 @@ class _Hashing(Embedder):
             number = int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "big")
             row[(number >> 1) % self._size] += 1 if number & 1 else -1
 
-    def _fault(self, message: str, *, heals: bool = False) -> ServiceProblem:
-        return ServiceProblem(self.model, message, heals=heals)
+    def _fault(self, message: str, *, heals: bool = False, of_texts: bool = False) -> ServiceProblem:
+        return ServiceProblem(self.model, message, heals=heals, of_texts=of_texts)
 
 
 class _Static(Embedder):
@@ -290,7 +293,7 @@ class _Static(Embedder):
             tokenizer.decode_batch([[token] for token in range(0, size, 1 + size // _VOCABULARY)])
         )
 
-    def size(self) -> int:
+    def probe(self) -> int:
         return int(self._model.dim)
 
     def knows(self, text: str) -> bool:
@@ -306,8 +309,8 @@ class _Static(Embedder):
             raise self._fault(f"could not embed these texts ({type(error).__name__})") from None
         return np.asarray(found, np.float64)
 
-    def _fault(self, message: str, *, heals: bool = False) -> ServiceProblem:
-        return ServiceProblem(f"model2vec ({self._name})", message, heals=heals)
+    def _fault(self, message: str, *, heals: bool = False, of_texts: bool = False) -> ServiceProblem:
+        return ServiceProblem(f"model2vec ({self._name})", message, heals=heals, of_texts=of_texts)
 
 
 def vocabulary_scripts(vocabulary: Iterable[str]) -> frozenset[str]:
@@ -553,14 +556,15 @@ class _Endpoint(Embedder):
             )
         if status < 400:
             return self._fault(f"answered with a redirect ({status}), which is not followed; check base_url")
-        return self._fault(f"refused the request {said}; check [embedding] model, dimensions, batch and max_chars")
+        remedy = "check [embedding] model, dimensions, batch and max_chars"
+        return self._fault(f"refused the request {said}; {remedy}", of_texts=True)
 
     def _said(self, message: str, texts: Sequence[str]) -> str:
         """What the server said, without our key and texts."""
         return retold(message, self._key, texts)
 
-    def _fault(self, message: str, *, heals: bool = False) -> ServiceProblem:
-        return ServiceProblem(self._where, message, heals=heals)
+    def _fault(self, message: str, *, heals: bool = False, of_texts: bool = False) -> ServiceProblem:
+        return ServiceProblem(self._where, message, heals=heals, of_texts=of_texts)
 
 
 def _strip(key: str, kept: Set[str], request: Any) -> None:

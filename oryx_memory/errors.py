@@ -100,14 +100,15 @@ class GitProblem(OryxMemoryError):
 
 class ServiceProblem(OryxMemoryError):
     """A service or a model did not give what was asked of it. `service` names it; `heals` tells whether the same question
-    may be answered later, or not until a person changes something.
+    may be answered later, or not until a person changes something; `of_texts`, whether other texts may be answered now.
     """
 
     exit_code = 4
 
-    def __init__(self, service: str, message: str, *, heals: bool) -> None:
+    def __init__(self, service: str, message: str, *, heals: bool, of_texts: bool = False) -> None:
         self.service = service
         self.heals = heals
+        self.of_texts = of_texts
         super().__init__(f"{service}: {message}")
 
 

@@ -12,6 +12,7 @@ that the lexical part, which knows nothing of them, may delete entries through a
 """
 
 import sqlite3
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from oryx_memory import breaker, database, guard
 from oryx_memory.entry import BLANKS, Entry
-from oryx_memory.errors import FileProblem, LockTimeout, ServiceProblem
+from oryx_memory.errors import FileProblem, LockTimeout, OryxMemoryWarning, ServiceProblem
 from oryx_memory.index import Index, Source
 from oryx_memory.ranking import is_footprint
 from oryx_memory.stores.base import Clock, LongTermMemoryStore
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 CANDIDATES = 200  # entries that a search brings in
 FLOOR = 0.1  # a cosine up to this is no hit: in a static model half of the texts without anything in common have 0.07
+REFUSED = 20  # texts that a model refuses in one run; one that refuses more is in trouble itself
 ENOUGH = 20  # candidates, of which the least similar shows what a model gives to texts that have nothing in common
 _BATCH = 1000  # rows of one transaction, and vectors that are compared at once
 _CHUNK = 64  # vectors of a chunk of vec0; each memory has one at least, and more are not faster
@@ -186,7 +188,8 @@ def embed(
     as it comes, and nothing is locked while the model is asked. `step` is told how many of how many entries are done.
 
     No vector is made of entries with one of the tags, of footprints, of what holds a credential, has no text, or has no
-    word that the model knows. Raises ServiceProblem (what was stored before stays), FileProblem, LockTimeout.
+    word that the model knows. A text that the model refuses keeps no other from its vector; a warning names its entry.
+    Raises ServiceProblem (what was stored before stays), FileProblem, LockTimeout.
     """
     memory = index.update(store)
     _make(index)
@@ -194,7 +197,8 @@ def embed(
     lacking, excluded = _lacking(index, memory, model, exclude_tags)
     if footprints := sum(is_footprint(entry.content) for entry in store.read().archival):
         excluded["footprint"] = footprints
-    done, asked = 0, 0
+    done, asked = 0, _Asked(embedder)
+    refused: list[str] = []
     left: list[int] = []
     for numbers in _batches(lacking, _BATCH):
         linked = _link(index, model, numbers)
@@ -204,22 +208,58 @@ def embed(
         texts = _uncached(index, model, numbers)
         strange = {digest for digest, text in texts.items() if not embedder.knows(text)}
         texts = {digest: text for digest, text in texts.items() if digest not in strange}
-        made: dict[bytes, bytes] = {}
-        if texts:
-            vectors = embedder.embed(list(texts.values()))
-            if vectors.shape[1] != dimensions:  # the service has another model under that name now
-                _note_model(index, embedder.model, vectors.shape[1])
-                return embed(index, store, embedder, exclude_tags=exclude_tags, step=step)
-            made = {digest: row.tobytes() for digest, row in zip(texts, vectors.astype("<f4"), strict=True)}
-            asked += len(made)
-        if none := list(_link(index, model, numbers, made, strange).values()).count(None):
-            excluded["unknown"] = excluded.get("unknown", 0) + none
+        made = dict(asked.vectors(list(texts.items())))
+        if other := {len(row) for row in made.values()} - {dimensions}:  # another model has that name now
+            _note_model(index, embedder.model, other.pop())
+            return embed(index, store, embedder, exclude_tags=exclude_tags, step=step)
+        linked = _link(index, model, numbers, made, strange.union(asked.refused))
+        for _, _, entry in _entries(index, [number for number, vector in linked.items() if vector is None]):
+            reason = "refused" if _digest(entry.content) in asked.refused else "unknown"
+            excluded[reason] = excluded.get(reason, 0) + 1
+            refused += [entry.id] if reason == "refused" else ()
         done += len(numbers)
+    if refused:
+        why = next(iter(asked.refused.values()))
+        warnings.warn(OryxMemoryWarning(f"no vector for {', '.join(refused)}: {why}"), stacklevel=2)
     with index.problems(), database.transaction(index.connection):
         index.connection.execute("DELETE FROM embedded WHERE memory = ? AND model <> ?", (memory, model))
     _file(index, model, dimensions)
     covered = coverage(index, memory, embedder)
-    return Report(covered.entries, covered.vectors, asked, excluded)
+    return Report(covered.entries, covered.vectors, asked.number, excluded)
+
+
+class _Asked:
+    """Asks a model for the vectors of texts; `number` of them were given, and of each that was `refused`, why."""
+
+    def __init__(self, embedder: "Embedder") -> None:
+        self.number = 0
+        self.refused: dict[bytes, ServiceProblem] = {}
+        self._embedder = embedder
+        self._works = False
+
+    def vectors(self, texts: Sequence[tuple[bytes, str]]) -> "Iterator[tuple[bytes, Vector]]":
+        """The vectors of texts, by digest. Where they are refused together, each half of them is asked for alone. Raises
+        ServiceProblem where the model takes no text at all, or refuses too many.
+        """
+        if not texts:
+            return
+        try:
+            rows = self._embedder.embed([text for _, text in texts])
+        except ServiceProblem as error:
+            if not error.of_texts or len(self.refused) == REFUSED:
+                raise
+            if not self._works:
+                self._embedder.probe()
+                self._works = True
+            if len(texts) == 1:
+                self.refused[texts[0][0]] = error
+                return
+            middle = len(texts) // 2
+            for half in texts[:middle], texts[middle:]:
+                yield from self.vectors(half)
+        else:
+            self.number += len(texts)
+            yield from zip((digest for digest, _ in texts), rows.astype("<f4"), strict=True)
 
 
 def _model(index: Index, embedder: "Embedder") -> tuple[int, int]:
@@ -271,17 +311,17 @@ def _exclusion(entry: Entry, tags: frozenset[str]) -> str | None:
 
 def _uncached(index: Index, model: int, numbers: Sequence[int]) -> dict[bytes, str]:
     """The contents of entries whose vectors the cache does not have, by digest."""
-    contents = {_digest(content): content for _, _, content in _contents(index, numbers)}
+    contents = {_digest(entry.content): entry.content for _, _, entry in _entries(index, numbers)}
     cached = _cached(index, model, contents)
     return {digest: content for digest, content in contents.items() if digest not in cached}
 
 
-def _contents(index: Index, numbers: Sequence[int]) -> list[tuple[int, int, str]]:
-    """Number, memory and content of entries, as far as they are still there."""
+def _entries(index: Index, numbers: Sequence[int]) -> list[tuple[int, int, Entry]]:
+    """Entries by their numbers, with their memories, as far as they are still there."""
     sql = f"SELECT number, memory, raw FROM entry WHERE number IN ({database.marks(numbers)})"
     with index.problems():
         rows = index.connection.execute(sql, numbers).fetchall()
-    return [(number, memory, Entry(raw).content) for number, memory, raw in rows]
+    return [(number, memory, Entry(raw)) for number, memory, raw in rows]
 
 
 def _cached(index: Index, model: int, digests: Collection[bytes]) -> dict[bytes, int]:
@@ -295,16 +335,16 @@ def _link(
     index: Index,
     model: int,
     numbers: Sequence[int],
-    made: Mapping[bytes, bytes] = MappingProxyType({}),
+    made: "Mapping[bytes, Vector]" = MappingProxyType({}),
     strange: Collection[bytes] = (),
 ) -> dict[int, int | None]:
     """Store new vectors by digest, and give the entries whose contents the cache then has theirs; those of `strange` are
     noted as having none. Returns what was given, by entry.
     """
-    rows = [(model, digest, vector) for digest, vector in made.items()]
+    rows = [(model, digest, vector.tobytes()) for digest, vector in made.items()]
     with index.problems(), database.transaction(index.connection):
         index.connection.executemany("INSERT OR IGNORE INTO embedding (model, digest, vector) VALUES (?, ?, ?)", rows)
-        digests = {number: (memory, _digest(content)) for number, memory, content in _contents(index, numbers)}
+        digests = {number: (memory, _digest(entry.content)) for number, memory, entry in _entries(index, numbers)}
         cached = _cached(index, model, {digest for _, digest in digests.values()})
         links = [
             (memory, model, number, cached.get(digest))

@@ -115,8 +115,8 @@ class Fake(Embedder):
         self.got.append(list(texts))
         return np.array(self.rows(texts), np.float64)
 
-    def _fault(self, message: str, *, heals: bool = False) -> ServiceProblem:
-        return ServiceProblem(self.model, message, heals=heals)
+    def _fault(self, message: str, *, heals: bool = False, of_texts: bool = False) -> ServiceProblem:
+        return ServiceProblem(self.model, message, heals=heals, of_texts=of_texts)
 
 
 @given(st.lists(st.text(max_size=20), max_size=12), st.integers(1, 5))

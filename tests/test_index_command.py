@@ -112,18 +112,37 @@ def test_index_that_fails_keeps_what_came_and_ends_with_4(
     "reply",
     [
         Reply(change=lambda answer: answer["data"].pop()),
-        Reply(change=lambda answer: answer["data"][0].update(embedding=[0.0] * 8)),
-        Reply(change=lambda answer: answer["data"][0].update(embedding=[float("nan")] * 8)),
         Reply(change=lambda answer: answer["data"][0].update(embedding=[1.0] * 5)),
         Reply(body=b"<html>"),
     ],
-    ids=["too few", "zeros", "NaN", "other dimension", "HTML"],
+    ids=["too few", "other dimension", "HTML"],
 )
 def test_what_is_no_answer_is_not_stored(reply: Reply, ops: Path, server: EmbeddingServer) -> None:
     server.plan.extend([Reply(), reply])
     assert memory("index", "-a", "ops").code == 4
     assert json.loads(memory("stats", "-a", "ops", "--json").out)["index"]["vectors"] == 0
     assert memory("index", "-a", "ops").code == 0
+    assert memory("index", "-a", "ops", "--verify").code == 0
+
+
+ZEROS = Reply(change=lambda answer: answer["data"][0].update(embedding=[0.0] * 8))
+NAN = Reply(change=lambda answer: answer["data"][0].update(embedding=[float("nan")] * 8))
+
+
+@pytest.mark.parametrize("reply", [ZEROS, NAN, refusal(400, "too long")], ids=["zeros", "NaN", "400"])
+def test_a_text_that_is_refused_is_named_and_all_others_are_indexed(
+    reply: Reply, ops: Path, server: EmbeddingServer
+) -> None:
+    server.plan.extend([Reply(), reply, Reply(), reply])  # a probe, both, a probe, the first of them
+    result = memory("index", "-a", "ops")
+    assert (result.code, result.err.count("\n")) == (0, 2)
+    assert result.err.startswith("oryx: warning: no vector for ")
+    assert result.err.endswith("1 of them new; left out: 1 refused by the model\n")
+    refused = result.err.split()[5].rstrip(":")
+    assert server.asked[-2].body["input"] == [json.loads(memory("show", refused, "-a", "ops", "--json").out)["content"]]
+    assert memory(*RECALL, "复核").err == ""
+    assert memory("index", "-a", "ops").code == 0
+    assert json.loads(memory("stats", "-a", "ops", "--json").out)["index"]["vectors"] == 2
     assert memory("index", "-a", "ops", "--verify").code == 0
 
 

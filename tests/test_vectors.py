@@ -18,7 +18,7 @@ from conftest import BACKENDS, NOW, Opener
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oryx_memory import LongTermMemoryStore, Workspace, breaker, changes, settings, stores, vectors
+from oryx_memory import LongTermMemoryStore, OryxMemoryWarning, Workspace, breaker, changes, settings, stores, vectors
 from oryx_memory.embeddings import Embedder, Kind
 from oryx_memory.errors import ServiceProblem
 from oryx_memory.index import Index, after_purge
@@ -62,8 +62,8 @@ class Model(Embedder):
             row[5] = 1 + sum(text.encode()) % 7  # so that nearly every text has a vector of its own
         return rows
 
-    def _fault(self, message: str, *, heals: bool = False) -> ServiceProblem:
-        return ServiceProblem(self.model, message, heals=heals)
+    def _fault(self, message: str, *, heals: bool = False, of_texts: bool = False) -> ServiceProblem:
+        return ServiceProblem(self.model, message, heals=heals, of_texts=of_texts)
 
 
 def opened(workspace: Workspace) -> Index:
@@ -405,10 +405,60 @@ def test_what_is_no_vector_is_not_stored(what: float, store: LongTermMemoryStore
         def _answer(self, texts: Sequence[str], kind: Kind) -> Any:
             return super()._answer(texts, kind) * (what if "two" in texts else 1)
 
-    with pytest.raises(ServiceProblem):
-        embed(workspace, filled(store, "one", "two", "three", "four", "five"), Broken())
+    filled(store, "one", "two", "three", "four", "five")
+    with pytest.warns(
+        OryxMemoryWarning, match=f"no vector for {store.recall_by_keyword('two')[0].id}: model: vector 1 of 1"
+    ):
+        report = embed(workspace, store, Broken())
+    assert (report.vectors, report.excluded) == (4, {"refused": 1})
     assert sound(workspace, store) == []
-    assert embed(workspace, store, Model()).vectors == 5
+    assert embed(workspace, store, Model()) == (5, 5, 1, {})
+
+
+class Picky(Model):
+    """Takes no texts with a word in them, as an endpoint that answers 400."""
+
+    refuses: str | None = "poison"
+
+    def _answer(self, texts: Sequence[str], kind: Kind) -> Any:
+        self.queries += texts
+        if any(self.refuses is None or self.refuses in text for text in texts):
+            raise self._fault("no", of_texts=True)
+        return super()._answer(texts, kind)
+
+
+def test_a_text_that_is_refused_keeps_no_other_from_its_vector(
+    store: LongTermMemoryStore, workspace: Workspace
+) -> None:
+    filled(store, "one", "poison 1", "two", "poison 2", "poison 3", "three", "four")
+    with pytest.warns(
+        OryxMemoryWarning, match="no vector for [0-9a-f]{12}, [0-9a-f]{12}, [0-9a-f]{12}: model: no"
+    ) as caught:
+        report = embed(workspace, store, Picky())
+    assert (len(caught), report.vectors, report.asked, report.excluded) == (1, 4, 4, {"refused": 3})
+    assert ask(workspace, store, "one", Model())[1].lacking == 0
+    assert sound(workspace, store) == []
+    assert embed(workspace, store, model := Model()) == (7, 7, 3, {})  # each run tries anew
+    assert sorted(model.asked) == ["poison 1", "poison 2", "poison 3"]
+
+
+def test_a_model_that_takes_no_text_at_all_is_asked_twice(store: LongTermMemoryStore, workspace: Workspace) -> None:
+    embed(workspace, filled(store), Model())
+    filled(store, *map(str, range(9)))
+    model = Picky()
+    model.refuses = None
+    with pytest.raises(ServiceProblem):
+        embed(workspace, store, model)
+    assert len(model.queries) == model.batch + 1
+
+
+def test_a_model_that_refuses_too_much_is_left_alone(store: LongTermMemoryStore, workspace: Workspace) -> None:
+    filled(store, *(f"poison {number}" for number in range(40)), "newest")
+    with pytest.raises(ServiceProblem):
+        embed(workspace, store, model := Picky())
+    assert len({text for text in model.queries if "poison" in text}) < vectors.REFUSED + model.batch + 1
+    with opened(workspace) as index:
+        assert vectors.coverage(index, index.update(store)).vectors == 1
 
 
 # What changes meanwhile.

@@ -26,6 +26,7 @@ _REASONS = {
     "footprint": "footprints",
     "empty": "without text",
     "unknown": "without a word that the model knows",
+    "refused": "refused by the model",
 }
 _STEPS = 1000  # of the progress bar for each memory
 
