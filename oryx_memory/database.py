@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 MIGRATION_SET = "oryx_memory"
 MIGRATIONS = ("entries", "agent_name", "details")  # named and append-only; what each does is in `_migrations`
+_TABLES = {  # the row id of each, without which a row is lost sight of, and the other columns
+    "memory_entries": ("id", {"agent_name", "scope", "content", "created_at"}),
+    "memory_entry_details": ("row_id", {"raw", "retired_at", "retired_from", "reason", "run"}),
+}
 
 
 def connect(path: Path, *, timeout: float, write: bool, library: ModuleType = sqlite3) -> sqlite3.Connection | None:
@@ -38,6 +42,8 @@ def connect(path: Path, *, timeout: float, write: bool, library: ModuleType = sq
             if not write:
                 return None
             _make(path)
+        if not path.is_file():  # at a FIFO SQLite would wait for somebody
+            raise FileProblem(path, "is not a regular file")
         if write:
             return _opened(path, "rw", timeout, library)
         try:
@@ -114,13 +120,21 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the tables up to date, if our record says that they are not. Raises FileProblem for a newer file."""
+    """Bring the tables up to date, if our record says that they are not. Raises FileProblem for a newer file, and for
+    tables of other programs that have the same names.
+    """
     if _applied(connection, path) == set(MIGRATIONS):
         return
     from sqlite_utils import Database
 
     with transaction(connection):
         _migrations().apply(Database(connection))
+        for table, (key, names) in _TABLES.items():
+            rows = connection.execute(
+                "SELECT name FROM pragma_table_info(?) WHERE pk = 1 AND type = 'INTEGER'", (table,)
+            )
+            if rows.fetchall() != [(key,)] or not names <= columns(connection, table):
+                raise FileProblem(path, f"has a table {table} of another program; nothing was added")
 
 
 def refuse_newer(connection: sqlite3.Connection, path: Path) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from unicodedata import name, normalize
 from urllib.parse import urlsplit
 
+from oryx_memory.entry import encodable
 from oryx_memory.errors import OryxMemoryWarning, ServiceProblem, SettingsError
 from oryx_memory.ranking import tokens
 from oryx_memory.remote import Pace, asked_wait, host_of, key_in, legible, retold, wait_before
@@ -179,7 +180,7 @@ class Embedder(ABC):
 
 def _fitted(text: str, embedder: Embedder) -> str:
     """A text that can be sent: not too long, and without lone surrogates, which UTF-8 cannot write."""
-    return text[: embedder.max_chars].encode("utf-8", "replace").decode()
+    return encodable(text[: embedder.max_chars])
 
 
 def letters_by_script(text: str) -> Counter[str]:

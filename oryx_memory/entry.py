@@ -48,11 +48,20 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """When, why and in which run an entry left its memory. `time` is local wall-clock time."""
+    """When, why and in which run an entry left its memory. `time` is local wall-clock time in whole seconds, `reason` one
+    line, `run` one word: what is given otherwise, as by an import, becomes so, since a record has room for no more.
+    """
 
     time: datetime
     reason: str
     run: str
+
+    def __post_init__(self) -> None:
+        time = self.time.replace(microsecond=0, tzinfo=None)
+        reason = one_line(encodable(self.reason)).replace("<!--", "<! --")
+        run = "-".join(one_line(encodable(self.run)).split()) or "-"
+        for name, value in ("time", time), ("reason", reason), ("run", run):
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +217,11 @@ def one_line(text: str) -> str:
     for scope in Scope:
         line = line.replace(scope.heading, f"「{scope.heading[3:]}」")
     return line
+
+
+def encodable(text: str) -> str:
+    """`text` with a question mark for each lone surrogate, which UTF-8 has no bytes for."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def trailer(line: str) -> tuple[int, tuple[str, ...], str | None]:

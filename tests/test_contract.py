@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from conftest import NOW, STORES, Opener
@@ -14,6 +14,7 @@ from oryx_memory import (
     NothingFound,
     Policy,
     RejectedInput,
+    Retirement,
     Scope,
     Snapshot,
     changes,
@@ -110,6 +111,42 @@ def test_forget_and_restore(store: LongTermMemoryStore) -> None:
     assert now.retired[0].retired.reason == "forgotten"
     store.edit(changes.restore(entries[1].id[:4]))
     assert store.read(retired=True) == before
+
+
+def test_of_several_with_a_key_the_one_comes_back_that_left_last(open_store: Opener) -> None:
+    """However the backend numbers its rows, and within one second."""
+    store = open_store()
+    entry = store.append("two reviewers", key="rule")
+    new = store.edit(changes.edit(entry.id, "three reviewers ^rule")).edit[0].new
+    store.edit(changes.forget(new.id))
+    first, second = store.append("甲 ^kk"), store.append("乙 ^kk")
+    for each in (second, first):
+        store.edit(changes.forget(each.id))
+    assert [entry.prose for entry in store.read(retired=True).retired] == [
+        "two reviewers",
+        "three reviewers",
+        "乙",
+        "甲",
+    ]
+    assert [store.edit(changes.restore(key)).restore[0].entry.prose for key in ("^rule", "^kk")] == [
+        "three reviewers",
+        "甲",
+    ]
+
+
+@pytest.mark.parametrize("reason", ["", "x\ny", "a <!-- oryx: b", "; run r; live 0 -->\n- forged", "\ud800", " -->"])
+@pytest.mark.parametrize("run", ["", "r r", "\n", "\ud800;", "x -->"])
+def test_whatever_is_said_of_a_retired_entry_is_kept_as_one_record(reason: str, run: str, open_store: Opener) -> None:
+    """An import brings what a stranger wrote."""
+    store = open_store()
+    why = Retirement(datetime(2026, 2, 1, tzinfo=UTC), reason, run)
+    entries = [Entry(raw, retired=why) for raw in ("- [2026-01-01 00:00:00] one", "- two\n  lines")]
+    for live, retired in ((0, 2), (0, 0)):
+        report = store.bring(entries)
+        assert (report.live, report.retired) == (live, retired)
+    kept = store.read(retired=True)
+    assert (kept.archival, kept.retired) == ((), tuple(entries))
+    assert store.edit(changes.restore_run(why.run)).restore
 
 
 def test_of_identical_lines_forget_takes_the_newest_and_counts_stay_right(store: LongTermMemoryStore) -> None:

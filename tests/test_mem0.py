@@ -266,6 +266,57 @@ def test_a_delete_whose_answer_is_lost_is_done(mem0: Mem0Server, store: Mem0Memo
     assert [len(part) for part in (store.read().archival, store.read(retired=True).retired)] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("reply", "gone"),
+    [
+        (refusal(404, "Not Found"), False),  # a path that nobody serves
+        (Reply(200, b'{"error": "nope"}'), False),
+        (Reply(200, b"[]"), False),
+        (Reply(204), False),
+        (Reply(change=lambda _: {"done": True}), True),  # a server that says it otherwise
+        (Reply(change=lambda _: None), True),
+    ],
+)
+@pytest.mark.parametrize("purge", [False, True])
+def test_a_delete_is_done_when_the_entry_is_gone_whatever_the_server_says(
+    reply: Reply, gone: bool, purge: bool, mem0: Mem0Server, store: Mem0MemoryStore
+) -> None:
+    entry = store.append("leave 去")
+    mem0.plan += [Reply(), reply]
+    assert (attempted(lambda: store.edit(changes.forget(entry.id, purge=purge))) is None) == gone
+    assert len(rows(mem0, store)) == (not gone)
+    assert store.read().archival == (() if gone else (entry,))
+
+
+ODD: Mapping[str, tuple[dict[str, Any], bool]] = {
+    "score": ({"score": 10**400}, True),
+    "copy": ({"metadata": {"oryx_copy": "\ud800x"}}, True),
+    "order": ({"metadata": {"oryx_order": "9" * 20}}, True),
+    "id-surrogate": ({"id": "\ud800x"}, False),
+    "id-empty": ({"id": ""}, False),
+    "id-parent": ({"id": ".."}, False),
+}
+
+
+@pytest.mark.parametrize("name", list(ODD))
+def test_odd_parts_of_an_answer(name: str, mem0: Mem0Server, store: Mem0MemoryStore) -> None:
+    store.append("here 在")
+
+    def odd(answer: Any) -> Any:
+        for item in answer["results"]:
+            item |= {**ODD[name][0], "metadata": item["metadata"] | ODD[name][0].get("metadata", {})}
+        return answer
+
+    mem0.plan += [Reply(change=odd), Reply(change=odd)]
+    if not ODD[name][1]:
+        assert "no id or no text" in str(caught(store.read))
+        return
+    assert store.read().archival[0].prose == "here 在"
+    store.edit(changes.move(store.read().archival[0].id, Scope.CORE))
+    mem0.plan.clear()
+    assert [entry.prose for entry in store.read().core] == ["here 在"]
+
+
 def test_a_restore_that_fails_changes_nothing_and_can_be_done_again(mem0: Mem0Server, store: Mem0MemoryStore) -> None:
     entry = store.append("回来 back")
     store.edit(changes.forget(entry.id))

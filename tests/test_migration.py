@@ -156,6 +156,7 @@ def test_the_command_copies_proves_and_switches(ops: Path, tmp_path: Path) -> No
         (["--to", "sqlite", "--all-agents", "--rename", "ops"], "OLD=NEW"),
         (["--to", "sqlite", "--all-agents", "--rename", "nobody=x"], "no such agent"),
         (["--to", "sqlite", "--all-agents", "--rename", "ops=dev"], "would become one"),
+        (["--to", "sqlite", "--all-agents", "--rename", "ops=x", "--rename", "ops=y"], "two names"),
         (["--to", "sqlite", "--all-agents", "--rename", "ops=__global__"], "__global__"),
     ],
 )

@@ -7,7 +7,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,6 +32,7 @@ from oryx_memory import (
     NothingFound,
     OryxMemoryWarning,
     Policy,
+    Retirement,
     Scope,
     SettingsError,
     Snapshot,
@@ -268,6 +270,52 @@ def test_the_exact_line_is_believed_only_while_it_agrees(workspace: Workspace) -
 # Older files, and what changes nothing
 
 
+def test_rows_of_what_is_no_agents_name_hide_no_agent(sample: Path, workspace: Workspace) -> None:
+    store = _open(workspace)
+    before = store.read()
+    for name in (b"ops", "", b""):
+        _sql(
+            sample,
+            "INSERT INTO memory_entries (agent_name, scope, content, created_at) VALUES (?, 'CORE', 'x', 1)",
+            name,
+        )
+    _sql(
+        sample,
+        "INSERT INTO memory_entries (agent_name, scope, content, created_at) "
+        "VALUES (CAST(x'ff0a1b5b' AS TEXT), 'CORE', 'x', 1)",
+    )
+    workspace.settings_file.write_text('backend = "sqlite"\n[time]\nzone = "UTC"\n')
+    for command in (["agents"], [], ["recall", "--all-agents", "x"], ["clean", "--all-agents"], ["stats", "-a", "ops"]):
+        result = memory(*command, "--root", str(workspace.root))
+        assert result.code in (0, 1)
+        assert result.err.count("that is no agent's name") == (4 if command != ["stats", "-a", "ops"] else 0)
+    result = memory(
+        "migrate-backend",
+        "--to",
+        "markdown",
+        "--all-agents",
+        "--root",
+        str(workspace.root),
+        "--rename",
+        "小助手=helper",
+    )
+    assert result.code == 0
+    assert set(_raws(store)) < {entry.raw for entry in before.archival}  # clean took a duplicate
+
+
+def test_a_retired_time_with_a_zone_is_taken_as_it_stands(sample: Path, workspace: Workspace) -> None:
+    store = _open(workspace)
+    entry = store.append("old")
+    store.edit(changes.forget(entry.id))
+    _sql(
+        sample,
+        "UPDATE memory_entry_details SET retired_at = '2026-01-01T00:00:00.5+08:00', run = 'a b', reason = 'x\ny'",
+    )
+    (retired,) = store.read(retired=True).retired
+    assert retired.retired == Retirement(datetime(2026, 1, 1), "x y", "a-b")
+    assert store.clean(Policy(purge_retired=timedelta(days=1))).change.purge
+
+
 def test_a_file_from_before_agents_is_read_and_upgraded_on_the_first_write(workspace: Workspace) -> None:
     path = workspace.database_file()
     _sql(path, TABLE.format(agent=""))
@@ -337,7 +385,16 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda path: path.write_text("记忆 memory\n" * 100, encoding="utf-8"), "not a SQLite database"),
     "cut": (lambda path: path.write_bytes(SAMPLE.read_bytes()[:5000]), ""),
     "newer": (_newer, "newer oryx-memory (zukunft)"),
-    "folder": (_folder, "cannot be opened"),
+    "folder": (_folder, "is not a regular file"),
+    "fifo": (os.mkfifo, "is not a regular file"),
+    "foreign": (
+        partial(_sql, sql="CREATE TABLE memory_entries (id TEXT PRIMARY KEY, agent_name, scope, content, created_at)"),
+        "of another program",
+    ),
+    "foreign-details": (
+        partial(_sql, sql="CREATE TABLE memory_entry_details (row_id INTEGER PRIMARY KEY)"),
+        "of another program",
+    ),
     "no-parent": (lambda path: None, "folder is not there"),
     "parent-is-a-file": (lambda path: path.parent.write_text("x"), ""),
 }
@@ -356,7 +413,7 @@ def test_a_broken_file_is_one_line_and_stays(
     make(path)
     before = path.read_bytes() if path.is_file() else None
     result = memory(command[0], "--root", str(workspace.root), *command[1:])
-    if command[0] == "forget" and parent_is_odd:
+    if command[0] == "forget" and (parent_is_odd or message == "of another program"):
         assert result.code in (1, 3)  # nothing is there to forget
     else:
         assert (result.code, result.out) == (3, "")

@@ -195,7 +195,7 @@ def migrate_backend(
         )
     if here.out.json:
         here.out.object(reports)
-    elif not switch and not dry_run:
+    elif not switch and not dry_run and here.settings["backend"] != to:
         here.out.talk(
             f"the backend is still {here.settings['backend']}; --switch changes that, or --backend {to} for once"
         )
@@ -221,12 +221,13 @@ def _agents(here: Here, source: settings.Settings, all_agents: bool) -> list[str
 
 
 def _renames(given: list[str] | None) -> dict[str, str]:
-    renames = {}
+    renames: dict[str, str] = {}
     for item in given or []:
         old, equals, new = item.partition("=")
         if not (old and equals and new):
             raise RejectedInput(f"--rename is OLD=NEW, not {item!r}")
-        renames[old] = new
+        if renames.setdefault(old, new) != new:
+            raise RejectedInput(f"--rename gives {old} two names, {renames[old]} and {new}")
     return renames
 
 

@@ -25,7 +25,7 @@ from uuid import uuid4
 from oryx_memory import files
 from oryx_memory.changes import Change, Copy, Plan, Snapshot, new_run
 from oryx_memory.document import piece
-from oryx_memory.entry import BLANKS, Entry, Scope, formed
+from oryx_memory.entry import BLANKS, Entry, Scope, encodable, formed
 from oryx_memory.errors import FileProblem, OryxMemoryWarning, RejectedInput, ServiceProblem, SettingsError
 from oryx_memory.matching import Keyword
 from oryx_memory.remote import Pace, key_in
@@ -204,8 +204,8 @@ class Mem0MemoryStore(LongTermMemoryStore):
         """The entry that a memory is; None for one without text, which stays there and is not shown."""
         meta = held.metadata
         made = _moment(held.created_at)
-        given, memory = meta.get("oryx_line"), _valid(held.memory)
-        line = _valid(given) if isinstance(given, str) else None
+        given, memory = meta.get("oryx_line"), encodable(held.memory)
+        line = encodable(given) if isinstance(given, str) else None
         scope = Scope.CORE if meta.get("oryx_scope") == Scope.CORE else Scope.ARCHIVAL
         if line is None or not _is_line_of(line, memory):
             content = memory.strip(BLANKS)
@@ -214,7 +214,7 @@ class Mem0MemoryStore(LongTermMemoryStore):
             line = formed(content, self._local(made) if line is None else Entry(line).time)
         order = _digits(meta.get("oryx_order")) or _number(max(0.0, made.timestamp() * 1e9) if made else 0)
         written = _digits(meta.get("oryx_written")) or order
-        return _Row(held.id, Entry(line, scope), order, str(meta.get("oryx_copy") or held.id), written)
+        return _Row(held.id, Entry(line, scope), order, encodable(str(meta.get("oryx_copy") or held.id)), written)
 
     def _local(self, moment: datetime | None) -> datetime | None:
         try:
@@ -328,7 +328,7 @@ class _Work:
 
     def number(self) -> str:
         """A number over all that are there: nanoseconds since 1970, if the clocks of all writers are right."""
-        self.last = max(time.time_ns(), self.last + 1)
+        self.last = min(max(time.time_ns(), self.last + 1), 10**_DIGITS - 1)  # a longer one would sort before others
         return _number(self.last)
 
     def _post(self, change: Change) -> None:
@@ -432,11 +432,6 @@ def _is_line_of(line: str, memory: str) -> bool:
     except RejectedInput:
         return False
     return bool(entry.text) and _sent(entry) == memory
-
-
-def _valid(text: str) -> str:
-    """A text of the server, in whose JSON lone surrogates may stand, which no file can hold."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _digits(value: object) -> str:

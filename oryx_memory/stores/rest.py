@@ -15,6 +15,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from oryx_memory.entry import encodable
 from oryx_memory.errors import ServiceProblem
 from oryx_memory.remote import Pace, asked_wait, host_of, legible, retold, wait_before
 
@@ -103,12 +104,12 @@ class Server:
 
     def search(self, query: str, user: str, *, limit: int, least: float) -> list[Held]:
         """The memories of a user that the server takes for an answer, best first, with a score of `least` or more."""
-        query = query.encode("utf-8", "replace").decode()
+        query = encodable(query)
         body = {"query": query, "filters": {"user_id": user}, "top_k": limit, "threshold": least}
         return self._ask("POST", "/search", body=body, texts=[query])
 
     def delete(self, id: str) -> None:
-        """Delete a memory; one that is not there is no error only if the server says 404."""
+        """Delete a memory. An answer that does not say that this was done is an error."""
         self._ask("DELETE", f"/memories/{quote(id, safe='')}")
 
     def fault(self, message: str, *, heals: bool = False) -> ServiceProblem:
@@ -129,15 +130,15 @@ class Server:
 
     def _one(self, item: Any) -> Held:
         match item:
-            case {"id": str() | int() as id, "memory": str() as memory}:
-                metadata, score = item.get("metadata"), item.get("score")
+            case {"id": str() | int() as id, "memory": str() as memory} if _names_one(str(id)):
+                metadata = item.get("metadata")
                 return Held(
                     str(id),
                     memory,
                     metadata if isinstance(metadata, dict) else {},
                     str(item.get("created_at") or ""),
                     str(item.get("user_id") or ""),
-                    float(score) if isinstance(score, int | float) else 0.0,
+                    _score(item.get("score")),
                 )
         raise _Failed("answered with a memory that has no id or no text; check [mem0] base_url", unclear=True)
 
@@ -223,8 +224,6 @@ class Server:
                 heals=True,
                 unclear=not isinstance(error, httpx.ConnectError | httpx.InvalidURL),
             ) from None
-        if method == "DELETE" and response.status_code == 404 and _detail(data):
-            return []
         if not response.is_success:
             raise self._refusal(response.status_code, response.headers, data, texts)
         try:
@@ -233,7 +232,11 @@ class Server:
             raise _Failed(
                 "answered with something else than JSON, or half of it; check [mem0] base_url", unclear=True
             ) from None
-        return [] if method == "DELETE" else self._held(answer)
+        if method != "DELETE":
+            return self._held(answer)
+        if not isinstance(answer, dict) or not isinstance(answer.get("message"), str):
+            raise _Failed("did not say that it deleted a memory; check its version", unclear=True)
+        return []
 
     def _read(self, response: "httpx.Response") -> bytes:
         ends = self._pace.clock() + self._timeout
@@ -267,6 +270,18 @@ class Server:
         if status < 400:
             return _Failed(f"answered with a redirect ({status}), which is not followed; check [mem0] base_url")
         return _Failed(f"refused the request {said}; check its version and [mem0] user_id")
+
+
+def _names_one(id: str) -> bool:
+    """Whether an id is a part of a path that names one memory, and not all of them."""
+    return id not in ("", ".", "..") and encodable(id) == id
+
+
+def _score(value: Any) -> float:
+    try:
+        return float(value) if isinstance(value, int | float) else 0.0
+    except OverflowError:  # JSON has whole numbers of any size
+        return 0.0
 
 
 def _detail(data: bytes) -> str:

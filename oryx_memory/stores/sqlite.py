@@ -3,7 +3,8 @@
 A row holds the content and the time (epoch milliseconds, as OryxOS's driver writes and reads them); the line is formed
 from them in `[time] zone`. Only where that would not give the exact line (no time, no seconds, another zone, an hour
 that a clock change doubles) it stands in `memory_entry_details.raw`, and is believed only while it agrees with the row.
-Retired rows have scope RETIRED, which OryxOS's queries never see. Order is the order of row ids.
+Retired rows have scope RETIRED, which OryxOS's queries never see. Order is the order of row ids; what is retired stands
+in the order in which it left.
 """
 
 import sqlite3
@@ -276,10 +277,12 @@ class SqliteStore(LongTermMemoryStore):
             return
         more, join = self._details(connection, "raw, retired_at, retired_from, reason, run")
         among = f"AND id IN ({database.marks(ids)})" if ids else ""
+        order = f"id {'DESC' if newest_first else ''}"
+        if scope == _RETIRED and join:  # runs of one second are numbered
+            order = "retired_at, CAST(substr(run, instr(run, '-') + 1) AS INTEGER), id"
         for row in connection.execute(
             f"SELECT id, scope, content, created_at, {more} FROM memory_entries {join} "
-            f"WHERE {where[0]} AND scope = ? AND id >= ? {among} "
-            f"ORDER BY id {'DESC' if newest_first else ''}",
+            f"WHERE {where[0]} AND scope = ? AND id >= ? {among} ORDER BY {order}",
             (*where[1], scope, start, *ids),
         ):
             made = _Row(*row)
@@ -460,8 +463,19 @@ def agents(path: Path, timeout: float = 10.0) -> list[str | None]:
             return []
         if "agent_name" not in database.columns(connection, "memory_entries"):
             return [None]
-        rows = connection.execute("SELECT agent_name FROM memory_entries GROUP BY agent_name ORDER BY min(id)")
-        return [None if name == GLOBAL else name for (name,) in rows]
+        rows = connection.execute(
+            "SELECT CAST(agent_name AS BLOB), typeof(agent_name) FROM memory_entries GROUP BY agent_name ORDER BY min(id)"
+        ).fetchall()
+    found: list[str | None] = []
+    for data, kind in rows:
+        name = _text(data or b"")
+        if kind != "text" or not name or name.encode() != data:
+            shown = name if kind == "text" else data
+            message = f"{path}: rows of {shown!r} were left out: that is no agent's name"
+            warnings.warn(OryxMemoryWarning(message), stacklevel=2)
+        else:
+            found.append(None if name == GLOBAL else name)
+    return found
 
 
 def has_rows(path: Path, agent: str, timeout: float = 10.0) -> bool:
