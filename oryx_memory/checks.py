@@ -121,19 +121,30 @@ def check_workspace(workspace: Workspace, *, mend: bool = False) -> Iterator[Fin
     """What is wrong in git with the workspace as a whole; nothing outside of a repository. `mend`: install the merge
     driver where it is missing.
     """
+    try:
+        yield from _of_workspace(workspace, mend=mend)
+    except GitProblem as error:
+        _warn_of(error)
+
+
+def _of_workspace(workspace: Workspace, *, mend: bool) -> Iterator[Finding]:
     if not git.installed() or git.top(workspace.root) is None:
         return
     for name in git.tracked(workspace.root):
         if any(part in name for part in _NOT_FOR_GIT):
             command = f"git rm --cached {shlex.quote(name)} in {FOLDER}; oryx memory init keeps it out"
             yield Finding(None, workspace.root / name, Problem("tracked-state", 0, command))
-    memory = workspace.memory_file(None)
+    memory = Path(os.path.realpath(workspace.root)) / "memory" / MEMORY  # git refuses a path behind a link
     if git.names_driver(workspace.root, memory) and not git.driver_installed(workspace.root):
         if mend:
             git.install_driver(workspace.root)
             return
         command = "merges in this clone go line by line; oryx memory init installs it"
         yield Finding(None, workspace.root / ".gitattributes", Problem("merge-driver", 0, command))
+
+
+def _warn_of(error: GitProblem) -> None:
+    warnings.warn(OryxMemoryWarning(f"{error}; what git knows was left out"), stacklevel=3)
 
 
 @dataclass
@@ -151,7 +162,17 @@ class _Evidence:
         shown = f"{entry.id} {line.text}"
         if (now := self._edited(entry)) is not None:
             return Problem("edited-by-hand", now[0], f"{entry.id} was {line.text}")
-        return Problem("moved-by-git" if self._moved(line) else "lost-entry", 0, shown)
+        moved = self._git_says(lambda: self._moved(line))
+        return Problem("moved-by-git" if moved else "lost-entry", 0, shown)
+
+    def _git_says(self, question: Callable[[], bool]) -> bool:
+        """What git answers; False, and no further question, where it cannot."""
+        try:
+            return self._place is not None and question()
+        except GitProblem as error:
+            _warn_of(error)
+            self._place = None
+            return False
 
     @cached_property
     def _strangers(self) -> dict[str, list[tuple[int, Entry]]]:
@@ -183,7 +204,7 @@ class _Evidence:
         try:
             top = git.top(folder) if git.installed() else None
         except GitProblem as error:
-            warnings.warn(OryxMemoryWarning(f"{error}; what git knows was left out"), stacklevel=2)
+            _warn_of(error)
             top = None
         if top is None:
             return None
@@ -192,13 +213,18 @@ class _Evidence:
 
     def ignored(self) -> bool:
         """Whether git ignores the memory."""
-        return self._place is not None and git.ignored(self._place[0], self.store.path)
+        return self._git_says(self._ignored)
+
+    def _ignored(self) -> bool:
+        assert self._place is not None
+        top, (path, _) = self._place
+        return git.ignored(top, path)
 
     def _moved(self, line: Line) -> bool:
         """Whether git has put another version of the file there: one has the line and HEAD has not; or git itself
         wrote the version that was found after the line came, out of a commit that is older than the line.
         """
-        if self._place is None or _first_line(line.text) in self._of_head:
+        if _first_line(line.text) in self._of_head:
             return False
         if any(moment > line.time >= since for moment, since in self._written_by_git):
             return True

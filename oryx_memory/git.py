@@ -238,9 +238,11 @@ def versions(folder: Path, paths: Iterable[str], commits: int = 2000) -> Iterato
         yield from (contents[name] for name in batch)
 
 
-def ignored(folder: Path, path: Path) -> bool:
-    """Whether git ignores a file that it does not track. Raises GitProblem."""
-    return bool(run(folder, "check-ignore", "--", str(path), codes=(0, 1)))
+def ignored(folder: Path, path: str) -> bool:
+    """Whether git ignores a file that it does not track, `path` counted from the folder, links followed (git
+    refuses a path behind one). Raises GitProblem.
+    """
+    return bool(run(folder, "check-ignore", "--", path, codes=(0, 1)))
 
 
 def tracked(folder: Path) -> list[str]:

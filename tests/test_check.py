@@ -304,6 +304,39 @@ def test_a_memory_that_git_ignores(repository: Path) -> None:
     assert str(other.relative_to(Path.cwd())) in result.out
 
 
+@pytest.mark.parametrize("linked", [".oryxos/agents/linked", "other/.oryxos"])
+def test_a_memory_behind_a_linked_folder_is_checked_like_any_other(linked: str, repository: Path) -> None:
+    link = Path(linked)
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(os.path.relpath(repository.parent if linked.endswith("linked") else ".oryxos", link.parent))
+    place = ["-a", "linked"] if linked.endswith("linked") else ["-a", "ops", "--root", "other"]
+    stored = memory("append", *place, "gone 不见了").out
+    assert memory("check", "-q", *place) == Result(0, "", "")
+    repository.write_text(repository.read_text(encoding="utf-8").replace(stored, ""), encoding="utf-8")
+    result = memory("check", "-q", *place)
+    assert (result.code, result.out.count("lost-entry"), result.err) == (1, 1, "")
+    Path(".gitignore").write_text("new\n", encoding="utf-8")
+    assert "git-ignored" not in memory("check", "-q", *place).out
+    _git("rm", "-q", "--cached", "-r", ".oryxos/agents")
+    Path(".gitignore").write_text(".oryxos/agents/ops\n", encoding="utf-8")
+    assert "git-ignored" in memory("check", "-q", *place).out
+
+
+@pytest.mark.parametrize("trouble", ["index", "objects"])
+def test_where_git_cannot_answer_all_else_is_still_found(trouble: str, repository: Path) -> None:
+    (stored,) = _lines(repository, "gone 不见了")
+    text = repository.read_text(encoding="utf-8").replace(stored, "")
+    repository.write_text(text + "* [2026-07-23 09:31:00] 星号\n", encoding="utf-8")
+    if trouble == "index":
+        Path(".git/index").write_bytes(b"broken")
+    else:
+        for path in Path(".git/objects").glob("*/*"):
+            path.unlink()
+    result = memory("check", "-q")
+    assert (result.code, result.out.count("reformatted"), result.out.count("lost-entry")) == (1, 1, 1)
+    assert "what git knows was left out" in result.err
+
+
 def test_tracked_state_is_named(repository: Path) -> None:
     _lines(repository, "x")
     _git("add", "-f", ".oryxos/.locks")
