@@ -29,6 +29,7 @@ from oryx_memory.rules import (
     LINE,
     REFORMATTED,
     RULES,
+    Lines,
     Problem,
     examine,
     examine_retired,
@@ -37,10 +38,11 @@ from oryx_memory.rules import (
     returned,
 )
 from oryx_memory.settings import did_you_mean
+from oryx_memory.stores import LongTermMemoryStore
 from oryx_memory.stores.markdown import MarkdownStore
 from oryx_memory.workspace import FOLDER, MEMORY, Workspace
 
-ALIKE = 0.75  # of two contents with one time, from which on one is the other with a typo mended
+ALIKE = 0.75  # of two texts with one time, from which on one is the other with a typo mended
 _NOT_FOR_GIT = ("memory-state.db", "memory-index.db", ".locks/", ".oryx-tmp", ".found-")
 
 
@@ -117,6 +119,15 @@ def check_memory(store: MarkdownStore, now: datetime, core_chars: int) -> Iterat
         yield Finding(store.agent, store.path, Problem("git-ignored", 0, "git add -f, or change .gitignore"))
 
 
+def lost_lines(store: LongTermMemoryStore) -> list[Line]:
+    """The lines of a memory that are called lost. Raises FileProblem, LockTimeout."""
+    lost = store.lost()
+    if not lost or not isinstance(store, MarkdownStore):
+        return lost
+    evidence = _Evidence(store, files.read(store.path) or b"", lost)
+    return [line for line in lost if evidence.judge(line).rule == "lost-entry"]
+
+
 def check_workspace(workspace: Workspace, *, mend: bool = False) -> Iterator[Finding]:
     """What is wrong in git with the workspace as a whole; nothing outside of a repository. `mend`: install the merge
     driver where it is missing.
@@ -176,13 +187,15 @@ class _Evidence:
 
     @cached_property
     def _strangers(self) -> dict[str, list[tuple[int, Entry]]]:
-        """The live entries that were never acknowledged, by the time in front of them, with their lines."""
+        """The live entries that were never acknowledged as they stand, by the time in front of them, with their lines."""
         acknowledged = {line.text for line in self.journal.read()[0]}
+        document, lines = MemoryDocument(self.data), Lines(self.data)
         found: dict[str, list[tuple[int, Entry]]] = {}
-        for number, text in enumerate(self.data.decode(errors="replace").split("\n"), 1):
-            entry = Entry(text.rstrip("\r"))
-            if entry.text and entry.text not in acknowledged:
-                found.setdefault(_time_of(entry), []).append((number, entry))
+        for scope in Scope:
+            for place in document.located(scope):
+                entry = document.entry(place, scope)
+                if entry.text not in acknowledged:
+                    found.setdefault(_time_of(entry), []).append((lines[place.start], entry))
         return found
 
     @cached_property
@@ -190,9 +203,9 @@ class _Evidence:
         return Journal(Path(self.store.resource))
 
     def _edited(self, gone: Entry) -> tuple[int, Entry] | None:
-        content = gone.content.partition("\n")[0]
+        prose = _first_prose(gone)
         for number, entry in self._strangers.get(_time_of(gone), []):
-            if number not in self.taken and similarity(content, entry.content) >= ALIKE:
+            if number not in self.taken and similarity(prose, _first_prose(entry)) >= ALIKE:
                 self.taken.add(number)
                 return number, entry
         return None
@@ -273,6 +286,11 @@ def _is_staged(stamp: str, staged: git.Staged) -> bool:
         return False
     _, inode, size, time = map(int, parts)
     return (inode & 0xFFFFFFFF, size, time) == (staged.inode, staged.size, staged.time)
+
+
+def _first_prose(entry: Entry) -> str:
+    """What the first line says, without the trailer: lines below it, tags and a key are added and changed by hand."""
+    return entry.prose.partition("\n")[0]
 
 
 def _first_line(text: str) -> bytes:

@@ -72,7 +72,7 @@ class Problem(NamedTuple):
     retired: bool = False
 
 
-class _Lines:
+class Lines:
     """The numbers of lines by byte offset."""
 
     def __init__(self, data: bytes) -> None:
@@ -84,7 +84,7 @@ class _Lines:
 
 def examine(data: bytes, *, now: datetime, core_chars: int) -> Iterator[Problem]:
     """What is wrong in the bytes of a MEMORY.md, given local wall-clock time and the budget of core."""
-    lines = _Lines(data)
+    lines = Lines(data)
     document = MemoryDocument(data)
     yield from _bytes(data, lines)
     yield from _structure(document, lines)
@@ -101,7 +101,7 @@ def examine(data: bytes, *, now: datetime, core_chars: int) -> Iterator[Problem]
 
 def examine_retired(data: bytes) -> Iterator[Problem]:
     """What is wrong in the bytes of a MEMORY.retired.md."""
-    lines = _Lines(data)
+    lines = Lines(data)
     for problem in (*_markers(data, lines), *_invalid(data)):
         yield problem._replace(retired=True)
     for match in LINE.finditer(data):
@@ -113,7 +113,7 @@ def returned(data: bytes, back: list[Record]) -> Iterator[Problem]:
     """The live entries of a MEMORY.md that came back without a record, given the records that say that they left."""
     if not back:
         return
-    document, lines = MemoryDocument(data), _Lines(data)
+    document, lines = MemoryDocument(data), Lines(data)
     starts = {document.entry(place, scope).text: place.start for scope in Scope for place in document.located(scope)}
     for item in back:
         why = item.entry.retired
@@ -122,7 +122,7 @@ def returned(data: bytes, back: list[Record]) -> Iterator[Problem]:
         yield Problem("live-and-retired", lines[starts[item.entry.text]], f"{item.entry.id} was retired {left}")
 
 
-def _markers(data: bytes, lines: _Lines) -> Iterator[Problem]:
+def _markers(data: bytes, lines: Lines) -> Iterator[Problem]:
     open_block = False
     for match in _MARKER.finditer(data):
         starts = match.group().startswith(b"<")
@@ -131,7 +131,7 @@ def _markers(data: bytes, lines: _Lines) -> Iterator[Problem]:
         open_block = starts
 
 
-def _bytes(data: bytes, lines: _Lines) -> Iterator[Problem]:
+def _bytes(data: bytes, lines: Lines) -> Iterator[Problem]:
     yield from _markers(data, lines)
     yield from _invalid(data)
     for rule, pattern in (("control-character", _CONTROL), ("bidi-character", _BIDI)):
@@ -161,7 +161,7 @@ def newline_counts(data: bytes) -> Counter[bytes]:
     return +counts
 
 
-def _newlines(data: bytes, lines: _Lines) -> Iterator[Problem]:
+def _newlines(data: bytes, lines: Lines) -> Iterator[Problem]:
     counts = newline_counts(data)
     if len(counts) > 1:
         usual = counts.most_common(1)[0][0]
@@ -171,7 +171,7 @@ def _newlines(data: bytes, lines: _Lines) -> Iterator[Problem]:
         yield Problem("mixed-newlines", lines[first.start()], rest)
 
 
-def _structure(document: MemoryDocument, lines: _Lines) -> Iterator[Problem]:
+def _structure(document: MemoryDocument, lines: Lines) -> Iterator[Problem]:
     data, headings = document.data, document.layout.headings
     first: dict[Scope, int] = {}
     for heading in headings:
@@ -215,7 +215,7 @@ def _outside(document: MemoryDocument) -> Iterator[Located]:
         seen.add(heading.scope)
 
 
-def _dropped(data: bytes, place: Located, lines: _Lines) -> Iterator[Problem]:
+def _dropped(data: bytes, place: Located, lines: Lines) -> Iterator[Problem]:
     """Entries one by one, other text by blocks of lines."""
     start = place.start
     if not start and data.startswith(BOM):

@@ -186,6 +186,32 @@ def test_a_typo_mended_by_hand_is_a_note(ops: Path) -> None:
     assert stored.rstrip("\n") in result.out
 
 
+HANDS = {
+    "a line below": ("Deploy rule", "Deploy rule\n  only on Tuesday"),
+    "lines below": ("部署规则 #规则", "部署规则 #规则\n  只在周二\n\t两人复核"),
+    "a tag more": ("今天上线", "今天上线 #标签"),
+    "a tag less": ("今天上线 #标签", "今天上线"),
+    "another key": ("改键 ^k1", "改键 ^k2"),
+    "a key and a line below": ("改键", "改键 ^k2 #tag\n  why"),
+}
+
+
+@pytest.mark.parametrize("name", HANDS)
+def test_what_a_hand_adds_to_an_entry_is_a_note_and_doubles_nothing(name: str, ops: Path) -> None:
+    before, after = HANDS[name]
+    stored, other = _lines(ops, before, "something else 别的事")
+    edited = ops.read_text(encoding="utf-8").replace(before, after)
+    ops.write_text(edited, encoding="utf-8")
+    note = f".oryxos/agents/ops/MEMORY.md:7: note: edited-by-hand: {Entry(stored.strip()).id} was {stored}"
+    assert memory("check", "-q") == Result(0, note, "")
+    assert memory("restore", "-a", "ops", "--lost") == Result(1, "", "oryx: nothing is lost\n")
+    ops.write_text(edited.replace(other, ""), encoding="utf-8")
+    assert memory("restore", "-a", "ops", "--lost").out == other
+    assert ops.read_text(encoding="utf-8") == edited
+    assert memory("check", "-q") == Result(0, note, "")
+    assert memory("restore", "-a", "ops", Entry(stored.strip()).id).out == stored  # who names it means it
+
+
 def test_another_programs_line_of_the_same_second_is_no_excuse(ops: Path) -> None:
     before = ops.read_bytes()
     (stored,) = _lines(ops, "our own fact 我们的事实")

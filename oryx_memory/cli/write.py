@@ -162,8 +162,13 @@ def restore(
         )
     if reference:
         change = _restore_one(here, reference)
+    elif run is not None:
+        change = _apply(here, changes.restore_run(run))
     else:
-        change = here.store().recover() if run is None else _apply(here, changes.restore_run(run))
+        from oryx_memory.checks import lost_lines  # not for the other commands here
+
+        store = here.store()
+        change = store.recover(among=set(lost_lines(store)))
     back = [Entry(copy.entry.raw, copy.entry.scope) for copy in change.restore] + list(change.recover)
     if len(back) == 1:
         here.out.talk(f"restored {back[0].id} to {back[0].scope}")

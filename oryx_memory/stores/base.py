@@ -6,7 +6,7 @@ Each of the seven is a command of `oryx memory`. A backend overrides one for spe
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
@@ -177,9 +177,9 @@ class LongTermMemoryStore(ABC):
         """
         return []
 
-    def recover(self, reference: str | None = None) -> Change:
-        """Bring back the lost line that an id or `^key` names, the newest of several; without one all that are lost.
-        Raises NothingFound.
+    def recover(self, reference: str | None = None, *, among: "Collection[Line] | None" = None) -> Change:
+        """Bring back the lost line that an id or `^key` names, the newest of several; without one all that are lost, or
+        those of them that are `among` these. Raises NothingFound.
         """
         raise NothingFound("nothing is lost" if reference is None else f"no entry answers to {reference}")
 

@@ -8,7 +8,7 @@ live, so a writer that is killed in between has neither lost nor doubled anythin
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -143,13 +143,14 @@ class MarkdownStore(LongTermMemoryStore):
         with self._lock(paths):  # a change may have been half-way
             return journal.lost(_held(paths))
 
-    def recover(self, reference: str | None = None) -> Change:
+    def recover(self, reference: str | None = None, *, among: Collection[Line] | None = None) -> Change:
         paths = self._paths()
         with self._lock(paths) as lock:
             journal = Journal(lock.path)
 
             def plan(now: Snapshot) -> Change:
-                lost = [Entry(line.text, line.scope) for line in journal.lost(now.texts())]
+                lines = journal.lost(now.texts())
+                lost = [Entry(line.text, line.scope) for line in lines if among is None or line in among]
                 if reference is not None:
                     lost = [find([Copy(n, entry) for n, entry in enumerate(lost)], reference)[-1].entry]
                 if not lost:

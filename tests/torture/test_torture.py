@@ -7,6 +7,7 @@ import subprocess
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -99,16 +100,17 @@ def test_what_was_acknowledged_is_live_retired_purged_or_named(
 
 
 def _restore(texts: list[str], root: Path) -> None:
-    """Bring each named line back by the command, the first ones one by one."""
+    """Bring each named line back by the command: the first ones one by one, then the faults at once, then the notes."""
     place = ["-a", "ops", "--root", str(root)]
-    for text in texts[:3]:
-        result = real([ORYX, "memory", "restore", Entry(text).id, *place])
-        assert result == (0, f"{text}\n", result.err)
-    if texts[3:]:
-        result = real([ORYX, "memory", "restore", "--lost", *place])
-        assert Counter(result.out.splitlines()) >= Counter(
-            texts[3:]
-        )  # and lines of others that were retired and restored
+
+    def one_by_one(wanted: Iterable[str]) -> None:
+        for text in wanted:
+            result = real([ORYX, "memory", "restore", Entry(text).id, *place])
+            assert result == (0, f"{text}\n", result.err)
+
+    one_by_one(texts[:3])
+    together = real([ORYX, "memory", "restore", "--lost", *place]).out.splitlines()
+    one_by_one((Counter(texts[3:]) - Counter(together)).elements())
 
 
 ONE, TWO = "- [2026-08-01 02:00:00] 一 one", "- [2026-08-01 02:00:00] 二 two"
