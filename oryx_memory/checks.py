@@ -9,7 +9,7 @@ import re
 import shlex
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -235,8 +235,12 @@ class _Evidence:
 
     def _moved(self, line: Line) -> bool:
         """Whether git has put another version of the file there: one has the line and HEAD has not; or git itself
-        wrote the version that was found after the line came, out of a commit that is older than the line.
+        wrote the version that was found after the line came, out of a commit that is older than the line; or branches
+        that had a copy each were merged.
         """
+        if self._merged[_first_line(line.text)] > 0:
+            self._merged[_first_line(line.text)] -= 1
+            return True
         if _first_line(line.text) in self._of_head:
             return False
         if any(moment > line.time >= since for moment, since in self._written_by_git):
@@ -261,6 +265,36 @@ class _Evidence:
                 break
             found |= wanted & _first_lines(data)
         return found
+
+    @cached_property
+    def _merged(self) -> Counter[bytes]:
+        """How many copies of each lost line merges have left out. Branches on which one line was acknowledged have a copy
+        each, and the merge keeps one: then the line never left, and each of these commits brought it to where it was
+        not before, after one acknowledgement more. What is missing of the most copies that any version had was destroyed.
+        """
+        assert self._place is not None
+        top, (path, _) = self._place
+        told: dict[bytes, list[int]] = {}
+        for line in self.journal.read()[0]:
+            told.setdefault(_first_line(line.text), []).append(line.time // 10**9)
+        retired = _first_lines(files.read(self.store.retired_path) or b"")
+        wanted = {first for line in self.lost if len(told.get(first := _first_line(line.text), ())) > 1} - retired
+        if not wanted:
+            return Counter()
+        steps = git.steps(top, path)
+        hashes = {name for step in steps for name in (step.hash, *step.before)}
+        copies = {name: _copies(data, wanted) for name, data in git.each_blob(top, hashes)}
+        live = _copies(self.data, wanted)
+        left_out = Counter[bytes]()
+        for first in wanted:
+            most = max([live[first], *(counts[first] for counts in copies.values())])
+            came = {
+                step.origin: step.time
+                for step in steps
+                if copies[step.hash][first] and not any(name and copies[name][first] for name in step.before)
+            }
+            left_out[first] = _at_or_after(told[first], came.values()) - most
+        return left_out
 
     @cached_property
     def _written_by_git(self) -> list[tuple[float, int]]:
@@ -295,6 +329,21 @@ def _first_prose(entry: Entry) -> str:
 
 def _first_line(text: str) -> bytes:
     return text.partition("\n")[0].encode(errors="replace").strip()
+
+
+def _copies(data: bytes, lines: Container[bytes]) -> Counter[bytes]:
+    """How often each of the lines is in a memory."""
+    return Counter(line for match in LINE.finditer(data) if (line := match.group().strip()) in lines)
+
+
+def _at_or_after(moments: Collection[int], later: Collection[int]) -> int:
+    """How many of the moments have one of their own among the later ones that is not before them."""
+    found = 0
+    newest = sorted(later, reverse=True)
+    for moment in sorted(moments, reverse=True):
+        if found < len(newest) and newest[found] >= moment:
+            found += 1
+    return found
 
 
 def _first_lines(data: bytes) -> set[bytes]:

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -228,14 +228,54 @@ def versions(folder: Path, paths: Iterable[str], commits: int = 2000) -> Iterato
     `paths` count from the top of the work tree.
     """
     found = run(folder, "rev-list", "--all", "--reflog", f"--max-count={commits}").decode().split()
-    names = "".join(f"{commit}:{path}\n" for commit in found for path in paths)
-    shown = run(folder, "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=os.fsencode(names))
-    hashes = dict.fromkeys(re.findall(r"^blob ([0-9a-f]+)$", shown.decode(errors="replace"), re.MULTILINE))
-    left = list(hashes)
+    hashes = _hashes(folder, [f"{commit}:{path}" for commit in found for path in paths])
+    yield from (data for _, data in each_blob(folder, hashes))
+
+
+def each_blob(folder: Path, hashes: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Hash and content of blobs, each once, without holding all of them; an empty hash is passed over. Raises GitProblem."""
+    left = [name for name in dict.fromkeys(hashes) if name]
     while left:
         batch, left = left[:16], left[16:]  # few at once: a long history of a big file is more than memory has
         contents = blobs(folder, batch)
-        yield from (contents[name] for name in batch)
+        yield from ((name, contents[name]) for name in batch)
+
+
+def _hashes(folder: Path, names: Sequence[str]) -> list[str]:
+    """The hash of each file that is named as COMMIT:PATH, empty where there is none."""
+    asked = os.fsencode("".join(f"{name}\n" for name in names))
+    shown = run(folder, "cat-file", "--batch-check=%(objecttype) %(objectname)", stdin=asked)
+    return [line[5:] if line.startswith("blob ") else "" for line in shown.decode(errors="replace").splitlines()]
+
+
+class Step(NamedTuple):
+    """A commit that changed a file: by whom, when (seconds since 1970) and what for it was written, which an amended,
+    rebased or picked commit keeps; the hash of the content in it and in its parents, empty where the file is not there.
+    """
+
+    origin: str
+    time: int
+    hash: str
+    before: tuple[str, ...]
+
+
+def steps(folder: Path, path: str, commits: int = 2000) -> list[Step]:
+    """The newest commits of all branches, stashes and reflogs that changed a file. Raises GitProblem.
+
+    `path` counts from the top of the work tree.
+    """
+    words = ("rev-list", "--all", "--reflog", f"--max-count={commits}", "--format=%at %P%x00%at %an %s")
+    lines = run(folder, *words).decode(errors="replace").split("\n")
+    heads = [line.partition(" ")[2] for line in lines[:-1:2]]
+    bodies = [line.partition("\0") for line in lines[1::2]]
+    parents = [body.split()[1:] for body, _, _ in bodies]
+    names = [*dict.fromkeys([*heads, *(name for some in parents for name in some)])]
+    of = dict(zip(names, _hashes(folder, [f"{name}:{path}" for name in names]), strict=True))
+    made = (
+        Step(origin, int(body.split()[0]), of[head], tuple(of[name] for name in some))
+        for head, (body, _, origin), some in zip(heads, bodies, parents, strict=True)
+    )
+    return [step for step in made if step.hash and step.hash not in step.before]
 
 
 def ignored(folder: Path, path: str) -> bool:

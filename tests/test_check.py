@@ -320,6 +320,70 @@ def test_a_committed_line_that_the_files_lack_is_a_fault(repository: Path) -> No
     assert "lost-entry" in memory("check", "-q").out
 
 
+def _on_two_branches(ops: Path, *more: str) -> str:
+    """Both branches acknowledge one line and commit it, the one of `more` too; then they are merged by our driver."""
+    _git("checkout", "-qb", "other")
+    (stored,) = _lines(ops, "same 同一行")
+    _git("commit", "-qam", "on other")
+    _git("checkout", "-q", "main")
+    _lines(ops, "same 同一行", *more)
+    _git("commit", "-qam", "on main")
+    return stored
+
+
+MERGES = {
+    "merge": ["merge", "-q", "other", "-m", "both"],
+    "rebase": ["rebase", "-q", "other"],
+    "cherry-pick": ["cherry-pick", "--allow-empty", "--keep-redundant-commits", "other"],
+    "squash": ["merge", "-q", "--squash", "other"],
+}
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", with_path()["PATH"])
+
+
+@pytest.mark.usefixtures("driver")
+@pytest.mark.parametrize("name", MERGES)
+def test_a_line_of_two_branches_that_a_merge_keeps_once_is_not_lost(name: str, repository: Path) -> None:
+    stored = _on_two_branches(repository, "main only 只在 main")
+    _git(*MERGES[name])
+    assert repository.read_text(encoding="utf-8").count(stored) == 1
+    result = memory("check", "-q")
+    assert (result.code, result.out.count("note: moved-by-git"), result.out.count("\n")) == (0, 1, 1)
+    assert memory("restore", "-a", "ops", "--lost").code == 1
+    repository.write_text(repository.read_text(encoding="utf-8").replace(stored, ""), encoding="utf-8")
+    assert "lost-entry" in memory("check", "-q").out  # the one that was left
+    assert memory("restore", "-a", "ops", "--lost").code == 0
+    assert memory("check", "-q").code == 0
+
+
+@pytest.mark.usefixtures("driver")
+def test_a_copy_that_no_merge_left_out_is_a_fault(repository: Path) -> None:
+    def destroy(stored: str) -> None:
+        repository.write_text(repository.read_text(encoding="utf-8").replace(stored, "", 1), encoding="utf-8")
+
+    def faults() -> int:
+        return memory("check", "-q").out.count(": lost-entry: ")
+
+    (stored, _) = _lines(repository, "twice 两次", "twice 两次")
+    _git("commit", "-qam", "both at once")
+    destroy(stored)
+    assert faults() == 1
+    _git("commit", "-qam", "without one")
+    assert faults() == 1
+    _lines(repository, "amended 改过的提交")
+    _git("commit", "-qam", "before")
+    _git("commit", "-q", "--amend", "-m", "after")
+    stored = _on_two_branches(repository, "same 同一行")  # a second copy there
+    _git("merge", "-q", "other", "-m", "both")
+    destroy(stored)
+    assert faults() == 3  # of three there is one: which one the merge left out nobody can know
+    assert memory("restore", "-a", "ops", "--lost").code == 0
+    assert faults() == 0
+
+
 def test_a_memory_that_git_ignores(repository: Path) -> None:
     other = repository.parent.parent / "new" / "MEMORY.md"
     assert memory("append", "-a", "new", "-q", "x").code == 0
