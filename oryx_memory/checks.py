@@ -31,6 +31,7 @@ from oryx_memory.rules import (
     RULES,
     Lines,
     Problem,
+    conflicts,
     examine,
     examine_retired,
     near_heading,
@@ -380,7 +381,9 @@ def _with_usual_newline(data: bytes) -> bytes:
 
 
 def _with_exact_headings(data: bytes) -> bytes:
-    """A line that seems to be a heading becomes it, if it is the only one for its section."""
+    """A line that seems to be a heading becomes it, if it is the only one for its section, core then stands before
+    archival, and no merge left conflicts; else nobody can know what belongs where.
+    """
     present = {heading.scope for heading in MemoryDocument(data).layout.headings}
     near = Counter(near_heading(match.group().decode(errors="replace")) for match in LINE.finditer(data))
 
@@ -391,7 +394,10 @@ def _with_exact_headings(data: bytes) -> bytes:
             return line
         return BOM * line.startswith(BOM) + scope.heading.encode()
 
-    return LINE.sub(exact, data)
+    made = LINE.sub(exact, data)
+    scopes = [heading.scope for heading in MemoryDocument(made).layout.headings]
+    swapped = Scope.CORE in scopes and Scope.ARCHIVAL in scopes[: scopes.index(Scope.CORE)]
+    return data if swapped or any(conflicts(data, Lines(data))) else made
 
 
 def _with_both_headings(data: bytes) -> bytes:

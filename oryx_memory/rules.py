@@ -102,7 +102,7 @@ def examine(data: bytes, *, now: datetime, core_chars: int) -> Iterator[Problem]
 def examine_retired(data: bytes) -> Iterator[Problem]:
     """What is wrong in the bytes of a MEMORY.retired.md."""
     lines = Lines(data)
-    for problem in (*_markers(data, lines), *_invalid(data)):
+    for problem in (*conflicts(data, lines), *_invalid(data)):
         yield problem._replace(retired=True)
     for match in LINE.finditer(data):
         for finding in find(match.group().decode(errors="replace")):
@@ -122,7 +122,8 @@ def returned(data: bytes, back: list[Record]) -> Iterator[Problem]:
         yield Problem("live-and-retired", lines[starts[item.entry.text]], f"{item.entry.id} was retired {left}")
 
 
-def _markers(data: bytes, lines: Lines) -> Iterator[Problem]:
+def conflicts(data: bytes, lines: Lines) -> Iterator[Problem]:
+    """The conflicts that a merge left, a problem each."""
     open_block = False
     for match in _MARKER.finditer(data):
         starts = match.group().startswith(b"<")
@@ -132,7 +133,7 @@ def _markers(data: bytes, lines: Lines) -> Iterator[Problem]:
 
 
 def _bytes(data: bytes, lines: Lines) -> Iterator[Problem]:
-    yield from _markers(data, lines)
+    yield from conflicts(data, lines)
     yield from _invalid(data)
     for rule, pattern in (("control-character", _CONTROL), ("bidi-character", _BIDI)):
         seen = 0

@@ -15,7 +15,9 @@ from command import AT, ORYX, SCRIPTS, Result, memory, real, retired_file, with_
 
 from oryx_memory import checks, rules
 from oryx_memory.checks import Finding
+from oryx_memory.document import MemoryDocument
 from oryx_memory.entry import Entry
+from oryx_memory.retired import live_snapshot
 from oryx_memory.stores.markdown import MarkdownStore
 from oryx_memory.workspace import Workspace
 
@@ -94,6 +96,32 @@ def test_fix_mends_what_has_one_right_answer(name: str, ops: Path, workspace: Wo
     )
     assert words - set(re.findall(r"\w+", left)) == set()
     assert checks.fix(_store(workspace), _found(workspace)) == []
+
+
+A, B = "- [2026-01-01 00:00:00] 甲\n", "- [2026-01-02 00:00:00] 乙\n"
+NO_RIGHT_ANSWER = {
+    "core inside of archival": f"## 归档记忆\n{A}### Core Memory\n{B}",
+    "core behind archival": f"## 归档记忆\n{A}\n## 核心記憶\n{B}\n",
+    "archival before core": f"### 归档记忆\n{A}## 核心记忆\n{B}",
+    "both the wrong way round": f"## Archival Memory\n{A}## Core Memory\n{B}",
+    "in a conflict": f"## 核心记忆\n{A}<<<<<<< HEAD\n## 归档记忆：\n=======\n>>>>>>> other\n{B}",
+}
+
+
+@pytest.mark.parametrize("name", NO_RIGHT_ANSWER)
+def test_fix_moves_no_entry_to_another_section_by_a_heading_in_a_wrong_place(
+    name: str, ops: Path, workspace: Workspace
+) -> None:
+    data = NO_RIGHT_ANSWER[name]
+    ops.write_text(data, encoding="utf-8")
+    before = live_snapshot(MemoryDocument(data.encode()))
+    found = [finding for finding in _found(workspace) if finding.problem.rule == "near-heading"]
+    assert found
+    assert checks.fix(_store(workspace), found) == []
+    assert ops.read_text(encoding="utf-8") == data
+    memory("check", "--fix", "-a", "ops")
+    assert live_snapshot(MemoryDocument(ops.read_bytes())) == before
+    assert "near-heading" in _names(_found(workspace))
 
 
 def test_fix_leaves_a_clean_memory_byte_for_byte(ops: Path) -> None:
