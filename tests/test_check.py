@@ -98,6 +98,15 @@ def test_fix_mends_what_has_one_right_answer(name: str, ops: Path, workspace: Wo
     assert checks.fix(_store(workspace), _found(workspace)) == []
 
 
+def test_fix_mends_what_only_shows_once_something_else_is_mended(ops: Path) -> None:
+    ops.write_text("### 归档记忆\n* [2026-01-01 00:00:00] a\n* [2026-01-02 00:00:00] a\n", encoding="utf-8")
+    result = memory("check", "--fix", "-a", "ops")
+    assert (result.code, result.out) == (0, "")
+    rules = re.findall("mended ([a-z-]+)", result.err)
+    assert rules == ["near-heading", "missing-heading", "reformatted", "duplicate"]
+    assert ops.read_text(encoding="utf-8") == "## 核心记忆\n\n## 归档记忆\n- [2026-01-01 00:00:00] a\n"
+
+
 A, B = "- [2026-01-01 00:00:00] 甲\n", "- [2026-01-02 00:00:00] 乙\n"
 NO_RIGHT_ANSWER = {
     "core inside of archival": f"## 归档记忆\n{A}### Core Memory\n{B}",

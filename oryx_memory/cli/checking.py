@@ -75,7 +75,9 @@ def _check_one(
         return _kept(checks.check_memory(store, clock(), chosen["core.max_chars"]), chosen, workspace)
 
     found = look()
-    if fix and (done := checks.fix(store, found)):
+    for _ in RULES if fix else ():  # what is mended may show what no rule saw before
+        if not (done := checks.fix(store, found)):
+            break
         for line in done:
             here.out.talk(line)
         found = look()
