@@ -82,22 +82,65 @@ def memories(workspace: Workspace) -> list[str | None]:
     return [None, *sorted(found)]
 
 
-def locate(path: Path) -> tuple[Workspace, str | None, bool]:
-    """The workspace that a file is in, and the agent whose memory it is; False where it is no memory's.
+def locate(path: Path) -> tuple[Workspace, list[str | None]]:
+    """The workspace that a file or folder is in, or that a folder holds, and the agents whose memories it is or holds;
+    none for a file of another kind. A memory that is gone counts where git or the journal knows it.
 
-    Raises RejectedInput for a file that is in no workspace.
+    Raises RejectedInput for what is in no workspace, for what is nowhere though it stands where memories are, and for a
+    folder without memories.
     """
     path = Path(os.path.abspath(path))
+    if (path / FOLDER).is_dir():
+        path /= FOLDER
     root = next((folder for folder in (path, *path.parents) if folder.name == FOLDER), None)
     if root is None:
         raise RejectedInput(f"{path} is in no {FOLDER} folder")
-    match path.relative_to(root).parts:
-        case ("memory", "MEMORY.md" | "MEMORY.retired.md"):
-            return Workspace(root), None, True
+    workspace = Workspace(root)
+    agents: list[str | None]
+    match parts := path.relative_to(root).parts:
+        case ():
+            agents = memories(workspace)
+        case ("agents",):
+            agents = memories(workspace)[1:]
+        case ("memory",) | ("memory", "MEMORY.md" | "MEMORY.retired.md"):
+            agents = [None]
         case ("agents", name, "MEMORY.md" | "MEMORY.retired.md"):
-            Workspace(root).memory_file(name)  # raises UnsafeName
-            return Workspace(root), name, True
-    return Workspace(root), None, False
+            agents = [name]
+        case ("agents", name) if not path.is_file():
+            agents = [name]
+        case _:
+            agents = []
+    known = len(agents) == 1 and _is_known(workspace, agents[0])  # raises UnsafeName
+    if parts[:1] in (("agents",), ("memory",)) and not (known or os.path.lexists(path) or _git_has(path)):
+        raise RejectedInput(f"{path} is not there")
+    if not agents and path.is_dir():
+        raise RejectedInput(f"{path} holds no memory")
+    return workspace, agents
+
+
+def _is_known(workspace: Workspace, agent: str | None) -> bool:
+    """Whether an agent has a MEMORY.md or a journal."""
+    if os.path.lexists(workspace.memory_file(agent)):
+        return True
+    memory = Path(os.path.realpath(workspace.memory_file(agent)))
+    if not memory.is_relative_to(os.path.realpath(workspace.root)):
+        return False
+    journal = Journal(workspace.lock_file(memory))
+    return journal.path.exists() or journal.old_path.exists()
+
+
+def _git_has(path: Path) -> bool:
+    """Whether a file is in git's index or in HEAD; True, with a warning, where git cannot tell."""
+    folder = next(folder for folder in path.parents if folder.is_dir())
+    try:
+        top = git.top(folder) if git.installed() else None
+        if top is None:
+            return False
+        name = os.path.relpath(os.path.realpath(path), os.path.realpath(top))
+        return any(git.blob(top, revision, name) is not None for revision in ("", "HEAD"))
+    except GitProblem as error:
+        _warn_of(error)
+        return True
 
 
 def check_memory(store: MarkdownStore, now: datetime, core_chars: int) -> Iterator[Finding]:

@@ -512,6 +512,50 @@ def test_what_pre_commit_passes_is_checked_in_its_own_workspace(
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "agents"),
+    [
+        (".", "ops two global"),
+        (".oryxos", "ops two global"),
+        (".oryxos/agents/", "ops two"),
+        (".oryxos/agents/ops", "ops"),
+        (".oryxos/memory", "global"),
+        (".oryxos/agents/two/MEMORY.md", "two"),
+        (".oryxos/memory.toml", ""),
+        (".oryxos/agents/note.md", ""),
+    ],
+)
+def test_a_folder_means_the_memories_in_it(path: str, agents: str, ops: Path) -> None:
+    from command import OPS
+
+    for file in (ops, ops.parent.parent / "two" / "MEMORY.md", Path(".oryxos/memory/MEMORY.md")):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"{OPS}* [2026-07-23 09:31:00] 星号\n", encoding="utf-8")
+    for name in ("memory.toml", "agents/note.md"):
+        (Path(".oryxos") / name).write_text("", encoding="utf-8")
+    found = json.loads(memory("check", path, "--json").out)
+    assert {problem["agent"] or "global" for problem in found} == set(agents.split())
+
+
+def test_a_path_that_is_nowhere_is_rejected(repository: Path) -> None:
+    for path in (".oryxos/agents/opz/MEMORY.md", ".oryxos/agents/ops/MEMROY.md", ".oryxos/agents/opz"):
+        assert memory("check", path) == Result(2, "", f"oryx: {Path.cwd() / path} is not there\n")
+    Path(".oryxos/skills").mkdir(exist_ok=True)
+    assert memory("check", ".oryxos/skills") == Result(2, "", f"oryx: {Path.cwd()}/.oryxos/skills holds no memory\n")
+    path = ".oryxos/agents/ops/MEMORY.md"
+    repository.unlink()
+    assert memory("check", path) == Result(0, "", "")  # git's index has it
+    _git("rm", "-q", "--cached", path)
+    assert memory("check", path) == Result(0, "", "")  # HEAD has it
+    _git("commit", "-qm", "gone")
+    assert memory("check", path).code == 2
+    memory("append", "-a", "ops", "x")
+    repository.unlink()
+    repository.parent.rmdir()
+    assert "lost-entry" in memory("check", path).out  # the journal has it
+    assert "lost-entry" in memory("check", ".oryxos/agents/ops").out
+
+
 def test_a_file_outside_of_any_workspace_is_rejected(ops: Path, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("x", encoding="utf-8")
     result = memory("check", "README.md")

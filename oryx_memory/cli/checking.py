@@ -55,10 +55,9 @@ def _targets(here: Here, paths: Sequence[Path]) -> Iterator[tuple[Workspace, lis
         raise RejectedInput("--agent and PATH exclude each other")
     grouped: dict[Path, list[str | None]] = {}
     for path in paths:
-        workspace, agent, is_memory = checks.locate(path)
+        workspace, named = checks.locate(path)
         agents = grouped.setdefault(workspace.root, [])
-        if is_memory and agent not in agents:
-            agents.append(agent)
+        agents += [agent for agent in named if agent not in agents]
     for root, agents in grouped.items():
         yield Workspace(root), agents
 

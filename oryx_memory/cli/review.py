@@ -63,7 +63,11 @@ def check(
     here: Here,
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[PATH]...", show_default=False, help="Memory files, as pre-commit names them."),
+        typer.Argument(
+            metavar="[PATH]...",
+            show_default=False,
+            help="Memory files, as pre-commit names them, or folders that hold some.",
+        ),
     ] = None,
     fix: Annotated[bool, typer.Option("--fix", help="Mend what has one right answer.")] = False,
     accept: Annotated[bool, typer.Option("--accept", help="Settle lost lines: they are not named again.")] = False,
