@@ -481,6 +481,18 @@ def test_acceptance_example_of_a_repository_without_a_workspace(
     assert tree(tmp_path) == before
 
 
+def test_path_names_the_retired_file_that_is_written(ops: Path) -> None:
+    shared = ops.parent.parent.parent / "shared" / "notes.md"
+    shared.parent.mkdir()
+    ops.rename(shared)
+    ops.symlink_to("../../shared/notes.md")
+    assert memory("forget", "-a", "ops", "-q", "43d8").code == 0
+    shown = memory("path", "-a", "ops", "--retired").out
+    assert shown == f"{shared.with_name('notes.retired.md')}\n"
+    assert UV in Path(shown.strip()).read_text(encoding="utf-8")
+    assert memory("path", "-a", "ops").out == f"{ops}\n"
+
+
 def test_the_home_workspace_is_never_found_by_walking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_ops(tmp_path)
     (tmp_path / "a" / "b").mkdir(parents=True)

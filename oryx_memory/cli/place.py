@@ -180,8 +180,10 @@ def path(
             )
         shown = str(store.retired_path)
     else:
-        file = here.workspace.memory_file(agent)
-        shown = str(file.with_name(f"{file.stem}.retired{file.suffix}") if retired else file)
+        from oryx_memory.stores.markdown import MarkdownStore
+
+        assert isinstance(store, MarkdownStore)
+        shown = str(store.retired_path if retired else store.path)
     if here.out.json:
         here.out.object({"path": shown})
     else:
