@@ -7,6 +7,7 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,6 +110,25 @@ def test_bare_environment(variables: dict[str, str], ops: Path, tmp_path: Path) 
     warned = oryx("load", "-a", "ops")
     assert (warned.code, warned.out) == (0, f"{LOADED}<<<<<<< HEAD\n- \ufffd\n")
     assert warned.err.count("oryx: warning: ") == 2
+
+
+@pytest.mark.parametrize("start", [[ORYX], [sys.executable, "-m", "oryx_memory"]], ids=["oryx", "python -m"])
+def test_a_locale_without_utf8(start: list[str], tmp_path: Path) -> None:
+    """Texts, paths and revisions are UTF-8 where Python itself would not take them for it."""
+    env = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0"}
+
+    def oryx(*arguments: str, stdin: bytes = b"") -> Result:
+        command = start if start != [ORYX] else [ORYX, "memory"]
+        return real([*command, *arguments], env=env, cwd=tmp_path, stdin=stdin)
+
+    make_ops(tmp_path / "中文w")
+    assert oryx("append", "-a", "ops", *AT, "从参数", "--root", "中文w").out == f"{STAMP} 从参数\n"
+    assert oryx("append", "-a", "ops", *AT, "--root", "中文w", stdin="从管道".encode()).out == f"{STAMP} 从管道\n"
+    assert oryx("recall", "-a", "ops", "从", "--root", "中文w").out == f"{STAMP} 从参数\n{STAMP} 从管道\n"
+    assert oryx("check", "中文w/.oryxos/agents/ops/MEMORY.md") == (0, "", "")
+    one_line(oryx("list", "--root", "没有"), 3, "没有")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    one_line(oryx("diff", "没有这个", "--root", "中文w"), 2, "'没有这个'")
 
 
 def test_help_in_a_bare_environment(tmp_path: Path) -> None:

@@ -156,9 +156,10 @@ def _is_hook(words: list[str]) -> bool:
 
 def _exit_code(app: typer.Typer, program: str) -> int:
     try:
+        if sys.getfilesystemencoding() != "utf-8" and "utf8" not in sys._xoptions:
+            # PYTHONUTF8=0 in the C locale, or a locale of another encoding: words and file names are UTF-8 all the same.
+            os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
         prepare_streams()
-        if sys.getfilesystemencoding() != "utf-8":  # PYTHONUTF8=0 in the C locale: the words are UTF-8 all the same
-            sys.argv[1:] = [os.fsencode(word).decode(errors="surrogateescape") for word in sys.argv[1:]]
         if COMPLETE in os.environ:
             from oryx_memory.cli.completion import answer
 
