@@ -63,11 +63,11 @@ class Layout:
             return self.at_end(lines) if scope is Scope.ARCHIVAL and body[1] == self.size else None
         if scope is Scope.CORE and self.body(Scope.ARCHIVAL) is not None:
             return None
-        heading = scope.heading.encode() + self.newline
-        if not self.size:
-            other = b"" if scope is Scope.CORE else Scope.CORE.heading.encode() + self.newline * 2
-            return other + heading + lines
-        return self.at_end(self.newline + heading + lines)
+        made = scope.heading.encode() + self.newline + lines
+        if not self.headings:
+            core, archival = (each.heading.encode() + self.newline for each in Scope)
+            made = made + self.newline + archival if scope is Scope.CORE else core + self.newline + made
+        return self.at_end(self.newline + made) if self.size else made
 
     def at_end(self, lines: bytes) -> bytes:
         """What to put at the end of the file so that `lines` begin on a line of their own."""

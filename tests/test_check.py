@@ -52,6 +52,17 @@ def test_the_planted_faults_are_found_and_nothing_else(case: dict[str, Any], ops
     assert sorted(found) == sorted(case["expected"])
 
 
+@pytest.mark.parametrize("scope", ["core", "archival"])
+@pytest.mark.parametrize("before", ["", "# Title\n"])
+def test_an_append_to_a_file_without_headings_makes_both(
+    before: str, scope: str, ops: Path, workspace: Workspace
+) -> None:
+    ops.write_text(before, encoding="utf-8")
+    memory("append", "-a", "ops", *AT, "--scope", scope, "x")
+    assert set(_names(_found(workspace))) <= {"oryxos-drops"}  # the title
+    assert ops.read_text(encoding="utf-8").startswith(before)
+
+
 def test_every_rule_about_bytes_has_a_planted_fault() -> None:
     planted = {expected.split(": ")[1] for case in CASES for expected in case["expected"]}
     assert planted == set(rules.RULES) - BY_GIT_OR_JOURNAL

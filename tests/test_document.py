@@ -151,7 +151,7 @@ def test_sections(data: bytes, core: list[str], archival: list[str]) -> None:
     ("before", "scope", "after"),
     [
         ("", Scope.ARCHIVAL, "## 核心记忆\n\n## 归档记忆\n- x\n"),
-        ("", Scope.CORE, "## 核心记忆\n- x\n"),
+        ("", Scope.CORE, "## 核心记忆\n- x\n\n## 归档记忆\n"),
         ("## 核心记忆\n\n## 归档记忆\n", Scope.CORE, "## 核心记忆\n- x\n\n## 归档记忆\n"),
         ("## 核心记忆\n- a\n\n\n## 归档记忆\n- b", Scope.CORE, "## 核心记忆\n- a\n- x\n\n\n## 归档记忆\n- b"),
         ("## 核心记忆\n## 归档记忆\n- b", Scope.ARCHIVAL, "## 核心记忆\n## 归档记忆\n- b\n- x\n"),
@@ -159,7 +159,8 @@ def test_sections(data: bytes, core: list[str], archival: list[str]) -> None:
         ("## 归档记忆\n- b\n\n## 核心记忆\n- a\n", Scope.ARCHIVAL, "## 归档记忆\n- b\n- x\n\n## 核心记忆\n- a\n"),
         ("# notes\n## 归档记忆\n- b\n", Scope.CORE, "# notes\n## 核心记忆\n- x\n\n## 归档记忆\n- b\n"),
         ("## 核心记忆\n- a", Scope.ARCHIVAL, "## 核心记忆\n- a\n\n## 归档记忆\n- x\n"),
-        ("# notes", Scope.CORE, "# notes\n\n## 核心记忆\n- x\n"),
+        ("# notes", Scope.CORE, "# notes\n\n## 核心记忆\n- x\n\n## 归档记忆\n"),
+        ("# notes\r\n", Scope.ARCHIVAL, "# notes\r\n\r\n## 核心记忆\r\n\r\n## 归档记忆\r\n- x\r\n"),
     ],
 )
 def test_where_a_new_line_goes(before: str, scope: Scope, after: str) -> None:
