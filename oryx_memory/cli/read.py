@@ -65,6 +65,10 @@ def load(
     """
     if full and max_chars:
         raise RejectedInput("--full and --max-chars exclude each other")
+    if as_ and here.out.json:
+        raise RejectedInput(
+            "--as oryxos and --json exclude each other: OryxOS gives a text; leave out --as for the entries"
+        )
     store = here.store()
     if as_:
         here.out.data(store.load_as_oryxos())

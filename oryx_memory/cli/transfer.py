@@ -61,6 +61,8 @@ def export(
     """
     if (format is Format.NOTES) != (output is not None):
         raise RejectedInput("notes go into a folder: --format notes --output FOLDER; the others to standard output")
+    if here.out.json and format is not Format.JSONL:
+        raise RejectedInput(f"--format {format.value} and --json exclude each other; use --format jsonl")
     store = here.store()
     if format is Format.JSONL:
         for entry in store.export(retired=retired):
