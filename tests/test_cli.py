@@ -1026,6 +1026,9 @@ GONE = "- [2026-08-01 10:00:00] 旧规则: gone"
         ("oryx memory restore -a dev ", [Entry(GONE).id]),
         ("oryx memory restore -a ops ", []),
         ("oryx memory append --scope c", ["core"]),
+        ("oryx memory show --agent = ops a7", [RELEASE_ID]),  # as bash cuts --agent=ops
+        ("oryx memory load --agent = o", ["ops"]),
+        ("oryx memory load --agent =", ["dev", "ops"]),
         ("oryx memory show -a nobody ", []),
     ],
 )
@@ -1048,6 +1051,13 @@ def test_completion_in_zsh_and_fish(shell: str, ops: Path, tmp_path: Path) -> No
     offered = complete("oryx memory forget -a ops a7", tmp_path, shell)
     assert RELEASE_ID in offered[0]
     assert "上线前必须两人复核" in " ".join(offered)
+
+
+@pytest.mark.parametrize("line", ["oryx memory import -a ops no", "oryx memory check no", "oryx memory load --root no"])
+def test_fish_offers_files_where_nothing_else_comes(line: str, ops: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes $(touch pwned).md").mkdir()
+    assert [item.split("\t")[0].rstrip("/") for item in complete(line, tmp_path, "fish")] == ["notes $(touch pwned).md"]
+    assert RELEASE_ID in complete("oryx memory show -a ops a7", tmp_path, "fish")[0]
 
 
 def test_completion_finds_the_workspace_that_is_named(ops: Path, tmp_path: Path) -> None:

@@ -16,10 +16,20 @@ _BASH = """\
 _NAME() {
     local IFS=$'\\n'
     COMPREPLY=()
-    local line
+    local line word last=
+    local -a words=()
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        if [[ $last == --?* && $last != *=?* && ( $word == "=" || $last == *= ) ]]; then
+            last+=$word  # bash takes --agent=ops for three words
+            words[${#words[@]}-1]=$last
+        else
+            last=$word
+            words+=("$word")
+        fi
+    done
     while IFS= read -r line; do
         COMPREPLY+=("${line%%$'\\t'*}")
-    done < <(_ORYX_COMPLETE=1 PROGRAM "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    done < <(_ORYX_COMPLETE=1 PROGRAM "${words[@]}" 2>/dev/null)
 }
 complete -o default -F _NAME PROGRAM
 """
@@ -42,8 +52,12 @@ compdef _NAME PROGRAM
 """
 _FISH = """\
 function _NAME
-    set -lx _ORYX_COMPLETE 1
-    PROGRAM (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null
+    set -l found (_ORYX_COMPLETE=1 PROGRAM (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)
+    if count $found >/dev/null
+        printf '%s\\n' $found
+    else
+        __fish_complete_path (commandline -ct)
+    end
 end
 complete -c PROGRAM -f -a '(_NAME)'
 """
