@@ -4,6 +4,7 @@ Only archival entries with a time are ever planned for; hand-written ones leave 
 touched. A plan that would take more than `max_share` of a memory raises Refused: a wrong clock empties nothing.
 """
 
+from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -68,16 +69,20 @@ class Policy:
                 total -= len(entries[index].text) + 1
                 reasons[index] = f"over {self.keep_chars} characters"
         retire = tuple(Retire(Copy(index, entries[index]), reasons[index]) for index in sorted(reasons))
-        change = Change(retire=retire, purge=self._old_retired(snapshot, now))
+        leaving = {item.copy.entry.text for item in retire}
+        change = Change(retire=retire, purge=self._old_retired(snapshot, now, leaving))
         if len(entries) >= GUARDED_FROM and len(retire) > self.max_share * len(entries) and not self.force:
             raise TooMuch(change, len(entries), self.max_share, now)
         return change
 
-    def _old_retired(self, snapshot: Snapshot, now: datetime) -> tuple[Copy, ...]:
+    def _old_retired(self, snapshot: Snapshot, now: datetime, leaving: Set[str]) -> tuple[Copy, ...]:
+        """The retired copies that are old enough to be destroyed; a text stays while a copy of it is younger, as those
+        are that are leaving now.
+        """
         if self.purge_retired is None:
             return ()
         limit = _before(now, self.purge_retired)
-        young = {entry.text for entry in snapshot.retired if entry.retired and entry.retired.time >= limit}
+        young = leaving | {entry.text for entry in snapshot.retired if entry.retired and entry.retired.time >= limit}
         return tuple(copy for copy in snapshot.out() if copy.entry.text not in young)
 
 

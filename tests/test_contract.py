@@ -19,7 +19,7 @@ from oryx_memory import (
     Snapshot,
     changes,
 )
-from oryx_memory.changes import Copy, Retire
+from oryx_memory.changes import Copy, Edit, Retire
 from oryx_memory.retention import TooMuch
 
 pytestmark = pytest.mark.parametrize("open_store", STORES, indirect=True)
@@ -257,6 +257,38 @@ def test_purge_retired_destroys_only_what_left_long_ago(open_store: Opener) -> N
     report = open_store().clean(Policy(purge_retired=timedelta(days=365)))
     assert [copy.entry.content for copy in report.change.purge] == ["old"]
     assert [e.content for e in open_store().read(retired=True).retired] == ["young"]
+
+
+def test_what_a_run_retires_it_does_not_destroy(open_store: Opener) -> None:
+    for _ in range(2):
+        same = open_store().append("同一句 same", time=datetime(2026, 1, 1))
+    store = open_store(now=NOW + timedelta(minutes=1))
+    store.append("other")
+    open_store().clean(Policy())
+    report = store.clean(Policy(older_than=timedelta(days=90), purge_retired=timedelta(0)))
+    assert [item.copy.entry.text for item in report.change.retire] == [same.text]
+    assert report.change.purge == ()
+    store.edit(changes.restore_run(report.change.run))
+    assert store.read().archival[0] == same
+
+
+@pytest.mark.parametrize("leave", ["retire", "edit"])
+def test_a_text_that_leaves_in_the_change_that_destroys_it_can_be_restored(
+    leave: str, store: LongTermMemoryStore
+) -> None:
+    for _ in range(2):
+        same = store.append("同一句 same", time=datetime(2026, 1, 1))
+    store.edit(changes.forget(same.id))
+
+    def plan(now: Snapshot) -> Change:
+        copy = Copy(0, now.archival[0])
+        if leave == "edit":
+            return Change(edit=(Edit(copy, copy.entry.with_content("new")),), purge=tuple(now.out()))
+        return Change(retire=(Retire(copy, "all"),), purge=tuple(now.out()))
+
+    store.edit(plan)
+    store.edit(changes.restore(same.id))
+    assert same in store.read().archival
 
 
 def test_two_runs_of_one_second_differ(store: LongTermMemoryStore) -> None:

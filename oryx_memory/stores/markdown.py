@@ -40,7 +40,9 @@ from oryx_memory.stores.records import (
     Deed,
     append_records,
     copies_after,
+    doomed,
     given,
+    leaving,
     records_of,
     records_of_change,
     unsaid,
@@ -425,13 +427,12 @@ class _Rewrite:
         self.change = change = replace(change, run=self.run_id)
         self.copies = copies_after(snapshot, change)
         self.restored = [(copy.entry, out[copy.at].stored, out[copy.at].gap) for copy in change.restore]
-        named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
         self.still_out = Counter(item.entry.text for item in out)
-        self.drop = {text for copy in change.purge if named[text := copy.entry.text] == self.still_out[text]}
+        self.drop = doomed(change, self.still_out)
         if change.purge:
             texts = {copy.entry.text for copy in change.purge}
-            out_after = {text: 0 if text in self.drop else self.still_out[text] for text in texts}
-            self.journal.forget({text: self.copies[text] + out_after[text] for text in texts})
+            out_after = self.still_out + leaving(change)
+            self.journal.forget({text: self.copies[text] + out_after[text] * (text not in self.drop) for text in texts})
         if change.add:
             self.store.workspace.create_agent(self.store.agent)
         self.left.clear()

@@ -35,6 +35,7 @@ from oryx_memory.stores.records import (
     Deed,
     append_records,
     copies_after,
+    doomed,
     records_of,
     records_of_change,
     unsaid,
@@ -257,8 +258,7 @@ class _Work:
             self._delete(id)
         back = [Deed(copy.entry, out[copy.at].stored, -1) for copy in change.restore]
         self.write(records_of_change(back, copies, moment, change.run))
-        named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
-        if drop := {text for text, count in named.items() if count == still_out[text]}:
+        if drop := doomed(change, still_out):
             files.replace(self.lock, self.store.retired_path, partial(without, frozenset(drop)))
         return change
 

@@ -81,6 +81,21 @@ def copies_after(snapshot: Snapshot, change: Change) -> Counter[str]:
     return copies
 
 
+def leaving(change: Change) -> Counter[str]:
+    """How many copies of each text a change retires, those that it edits with them."""
+    copies = [item.copy for item in change.retire] + [item.copy for item in change.edit]
+    return Counter(copy.entry.text for copy in copies)
+
+
+def doomed(change: Change, still_out: Mapping[str, int]) -> set[str]:
+    """The texts whose records go with a change: all copies that are out are to be destroyed, and none leaves in this very
+    change. `still_out` counts the copies of each text that were out before it.
+    """
+    named = Counter(copy.entry.text for copy in change.purge if copy.entry.retired)
+    texts = {copy.entry.text for copy in change.purge}.difference(leaving(change))
+    return {text for text in texts if named[text] == still_out.get(text, 0)}
+
+
 def given(pieces: Sequence[bytes], _newline: bytes) -> Sequence[bytes]:
     """The pieces as they are, whatever newline the file has."""
     return pieces
