@@ -499,6 +499,14 @@ def _contended(path: Path) -> FileProblem:
     )
 
 
+def refuse_unsafe(path: Path) -> None:
+    """Raises FileProblem for a file that no change may touch, so that a change of several files can ask before it begins;
+    a missing one may be made.
+    """
+    with contextlib.suppress(FileNotFoundError), _problems(path), _opened(path, _READ) as descriptor:
+        _refuse_unsafe(descriptor, path)
+
+
 def _refuse_unsafe(descriptor: int, path: Path) -> None:
     status = os.fstat(descriptor)
     if not status.st_mode & 0o222:

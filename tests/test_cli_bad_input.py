@@ -193,7 +193,7 @@ def test_read_only_memory_cannot_be_written(command: tuple[str, ...], ops: Path,
     refused(memory(*command), 3, ops, "mode 0444")
     assert text(ops) == OPS
     assert ops.stat().st_mode & 0o777 == 0o444
-    nothing_is_out(tmp_path)
+    assert not retired_file(ops).exists()
 
 
 def test_read_only_memory_can_be_read(ops: Path) -> None:
@@ -263,8 +263,30 @@ def test_hard_linked_memory_cannot_be_written(command: tuple[str, ...], ops: Pat
     refused(memory(*command), 3, ops, "2 hard links")
     assert text(ops) == text(other) == OPS
     assert os.path.samefile(ops, other)
-    nothing_is_out(tmp_path)
+    assert not retired_file(ops).exists()
     assert memory("recall", "-a", "ops", "复核") == (0, f"{RELEASE}\n", "")
+
+
+@pytest.mark.parametrize(
+    "words", [("forget", "43d8"), ("clean", "--keep-entries", "0"), ("restore", "e76a")], ids=" ".join
+)
+def test_retired_file_with_hard_links_stops_a_change_before_it_begins(words: tuple[str, ...], ops: Path) -> None:
+    memory("forget", "-a", "ops", "e76a")
+    retired, before = retired_file(ops), text(ops)
+    os.link(retired, ops.with_name("other.md"))
+    kept = text(retired)
+    refused(memory(*words, "-a", "ops"), 3, retired, "2 hard links")
+    assert (text(ops), text(retired)) == (before, kept)
+    assert memory("append", "-a", "ops", *AT, "还能写").code == 0
+
+
+def test_import_into_a_read_only_memory_writes_no_record(ops: Path, tmp_path: Path) -> None:
+    memory("forget", "-a", "ops", "43d8")
+    (tmp_path / "two.jsonl").write_text('{"content":"Use uv, not pip #tooling","time":"2026-07-22T09:31:00"}\n' * 2)
+    kept = text(retired_file(ops))
+    ops.chmod(0o444)
+    refused(memory("import", "-a", "ops", str(tmp_path / "two.jsonl")), 3, ops, "mode 0444")
+    assert text(retired_file(ops)) == kept
 
 
 @WRITING

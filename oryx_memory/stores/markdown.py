@@ -204,9 +204,11 @@ class MarkdownStore(LongTermMemoryStore):
             spool.hold(self.stream())
             again = unsaid(self.clock())
             for batch in spool.batches():
+                new = [item.entry for item in batch if item.entry.retired is None]
+                if new:
+                    files.refuse_unsafe(paths.memory)
                 if out := [made for item in batch for made in records_of(item, again)]:
                     append_records(lock, paths.retired, out)
-                new = [item.entry for item in batch if item.entry.retired is None]
                 journal = Journal(lock.path)
                 _append(lock, paths, new, partial(journal.found, held=partial(_held_of, paths)))
                 if spool.total <= BATCH:  # the source of more is proof enough, and the journal has no room for it
@@ -429,6 +431,12 @@ class _Rewrite:
         self.restored = [(copy.entry, out[copy.at].stored, out[copy.at].gap) for copy in change.restore]
         self.still_out = Counter(item.entry.text for item in out)
         self.drop = doomed(change, self.still_out)
+        places = _Places(document)
+        deeds = list(self._deeds(document, places, change))
+        if change.add or _rewrites(change):
+            files.refuse_unsafe(self.paths.memory)
+        if deeds or self.restored or self.drop.intersection(item.entry.text for item in records):
+            files.refuse_unsafe(self.paths.retired)
         if change.purge:
             texts = {copy.entry.text for copy in change.purge}
             out_after = self.still_out + leaving(change)
@@ -436,8 +444,6 @@ class _Rewrite:
         if change.add:
             self.store.workspace.create_agent(self.store.agent)
         self.left.clear()
-        places = _Places(document)
-        deeds = list(self._deeds(document, places, change))
         for (entry, stored, kind, *_), made in zip(deeds, self._write_records(deeds), strict=True):
             if kind > 0:
                 self.left.setdefault(entry.text, []).append((entry, stored, made))
