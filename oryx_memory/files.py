@@ -145,13 +145,15 @@ class Lock:
     def know(self, path: Path, stamp: str, layout: Layout) -> None:
         """Instead of the intention, write down what a file is like now, for the next append to it."""
         headings = ",".join(f"{heading.scope}:{heading.start}:{heading.body}" for heading in layout.headings)
-        self._known = f"known {path.name} {stamp} {_NEWLINES[layout.newline]} {layout.conflict:d} {headings or '-'}"
+        self._known = (
+            f"known {_quoted(path.name)} {stamp} {_NEWLINES[layout.newline]} {layout.conflict:d} {headings or '-'}"
+        )
         self.intend(self._known)
 
     def known(self, path: Path) -> tuple[str, Layout] | None:
         """The stamp and the layout of a file after our last write, if that was an append to it."""
         words = self._known.split(" ")
-        if words[1:2] != [path.name]:
+        if words[1:2] != [_quoted(path.name)]:
             return None
         try:
             _, _, stamp, newline, conflict, headings = words
@@ -173,12 +175,15 @@ class Lock:
         words = header.decode(errors="surrogateescape").split(" ")
         self._known = " ".join(words[:-1]) if words[0] == "known" and end and not payload else ""
         if record and not self._known:
-            target = self.guards.get(words[1]) if len(words) > 1 else None
+            name = words[1] if len(words) > 1 else ""
+            plain = self.guards.get(name)  # names were not quoted once
+            target = plain or self.guards.get(_unquoted(name))
             if target and words[-1] == str(len(payload)):
                 if words[0] == "append" and len(words) == 4:
                     self._remove_torn_tail(target, int(words[2]), payload)
                 elif words[0] == "replace" and len(words) == 6:
-                    self._finish_replace(target, target.with_name(words[2]), old=words[3], new=words[4])
+                    temporary = target.with_name(words[2] if plain else _unquoted(words[2]))
+                    self._finish_replace(target, temporary, old=words[3], new=words[4])
             self.done()
         for path in self.guards.values():
             for leftover in _leftovers(path):
@@ -404,7 +409,7 @@ def _append_verified(
     """
     payload = tail(layout, b"".join(pieces)) or b""
     size = layout.size
-    lock.intend(f"append {path.name} {size}", payload)
+    lock.intend(f"append {_quoted(path.name)} {size}", payload)
     written = os.write(descriptor, payload)
     offset = os.lseek(descriptor, 0, os.SEEK_CUR) - written
     try:
@@ -465,7 +470,7 @@ def _replace_verified(lock: Lock, path: Path, old: bytes, new: bytes) -> bool:
                     return False
                 before = _stamp(os.fstat(descriptor))
             ours = _identity(os.stat(temporary))
-            lock.intend(f"replace {path.name} {temporary.name} {before} {ours}")
+            lock.intend(f"replace {_quoted(path.name)} {_quoted(temporary.name)} {before} {ours}")
             if not _exchange(temporary, path):
                 os.replace(temporary, path)  # the best that this system offers after the comparison above
             elif read(temporary) != old:
@@ -622,6 +627,15 @@ def _same_file(descriptor: int, path: Path) -> bool:
     except OSError:
         return False
     return os.path.samestat(os.fstat(descriptor), there)
+
+
+def _quoted(name: str) -> str:
+    """A file's name as one word of the lock file's header, which is one line."""
+    return name.replace("%", "%25").replace(" ", "%20").replace("\n", "%0A")
+
+
+def _unquoted(word: str) -> str:
+    return word.replace("%0A", "\n").replace("%20", " ").replace("%25", "%")
 
 
 def _identity(status: os.stat_result) -> str:

@@ -447,6 +447,66 @@ def test_what_an_interrupted_exchange_took_out_is_put_back(memory: MarkdownStore
     assert memory.path.read_bytes() == _with_line(BEFORE.encode()) + b"- [2026-08-01 02:00:00] next\n"
 
 
+@pytest.fixture
+def spaced(memory: MarkdownStore) -> MarkdownStore:
+    """The memory as a link to a file whose name has blanks, a line break and a percent sign."""
+    memory.path.rename(memory.path.with_name("my own%20 100%\nfile.md"))
+    memory.path.symlink_to("my own%20 100%\nfile.md")
+    return memory
+
+
+def test_a_torn_tail_goes_from_a_file_of_any_name(spaced: MarkdownStore, machine: Machine) -> None:
+    machine.run(lambda: spaced.append("我们的"))
+    step = machine.names.index("write", machine.names.index("pwrite")) + 1  # the intention comes first
+    spaced.path.write_text(BEFORE, encoding="utf-8")
+    machine.run(lambda: spaced.append("我们的"), stop_at=step, partly=True)
+    assert spaced.path.read_bytes() != BEFORE.encode()
+    spaced.append("next")
+    assert spaced.path.read_bytes() == BEFORE.encode() + b"\n- [2026-08-01 02:00:00] next\n"
+
+
+def test_an_interrupted_exchange_of_a_file_of_any_name_loses_no_foreign_version(
+    spaced: MarkdownStore, machine: Machine
+) -> None:
+    real = spaced.path.resolve()
+
+    def foreign(name: str, _: int) -> None:
+        if name == "renameat2":
+            _rename_over(real, _with_line)
+            machine.stop_at = machine.count + 1
+
+    machine.before = foreign
+    assert not machine.run(lambda: spaced.edit(changes.move("^rule", Scope.CORE)))
+    machine.before = None
+    with pytest.warns(UserWarning, match="another program changed it"):
+        spaced.append("next")
+    assert spaced.path.read_bytes() == _with_line(BEFORE.encode()) + b"- [2026-08-01 02:00:00] next\n"
+
+
+def test_what_we_know_of_a_file_of_any_name_saves_the_scan(
+    spaced: MarkdownStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spaced.append("one")
+    monkeypatch.setattr(files, "scan", lambda _: pytest.fail("scanned"))
+    spaced.append("two")
+    assert [entry.content for entry in spaced.read().archival[-2:]] == ["one", "two"]
+
+
+def test_a_lock_file_of_an_older_version_names_the_file_as_it_is(memory: MarkdownStore) -> None:
+    """It quoted no name; the one here has a character that is quoted now."""
+    plain = memory.path.with_name("100%.md")
+    memory.path.rename(plain)
+    memory.path.symlink_to(plain.name)
+    torn = "- [2026-08-01 02:00:00] 我们的\n".encode()
+    header = f"append 100%.md {len(BEFORE.encode())} {len(torn)}\n"
+    with memory._lock(memory._paths()) as lock:
+        path = lock.path
+    path.write_bytes(header.encode() + torn)
+    plain.write_bytes(BEFORE.encode() + torn[:-5])
+    memory.append("next")
+    assert plain.read_bytes() == BEFORE.encode() + b"\n- [2026-08-01 02:00:00] next\n"
+
+
 def test_forked_children_do_not_keep_the_lock(memory: MarkdownStore) -> None:
     import multiprocessing
 
