@@ -7,6 +7,7 @@ touched. A plan that would take more than `max_share` of a memory raises Refused
 from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import itemgetter
 
 from oryx_memory.changes import Change, Copy, Retire, Snapshot
 from oryx_memory.errors import Refused, RejectedInput
@@ -30,7 +31,8 @@ class TooMuch(Refused):
 @dataclass(frozen=True, slots=True)
 class Policy:
     """When an archival entry is retired. Ages are time spans, `keep_chars` counts code points of text joined by
-    newlines, `keep_entries` entries; None means no such rule. `purge_retired` destroys retired entries of that age.
+    newlines, `keep_entries` entries; None means no such rule. Of equal entries the first stays, with one of these three
+    rules the newest. `purge_retired` destroys retired entries of that age.
     """
 
     older_than: timedelta | None = None
@@ -47,10 +49,14 @@ class Policy:
         entries = snapshot.archival
         timed = sorted((time, index) for index, entry in enumerate(entries) if (time := entry.time) is not None)
         if self.dedupe:
-            first: dict[str, int] = {}
-            for index in sorted(index for _, index in timed):
-                if first.setdefault(entries[index].content, index) != index:
+            # Where a rule goes by time, the older copy would soon take a fact with it that was said again.
+            by_time = (self.older_than, self.keep_entries, self.keep_chars) != (None, None, None)
+            newest_first = (index for _, index in sorted(timed, key=itemgetter(0), reverse=True))
+            kept: set[str] = set()
+            for index in newest_first if by_time else sorted(index for _, index in timed):
+                if (content := entries[index].content) in kept:
                     reasons[index] = "duplicate"
+                kept.add(content)
         if self.older_than is not None:
             limit = _before(now, self.older_than)
             for time, index in timed:

@@ -29,6 +29,19 @@ def test_of_equal_content_the_first_in_the_file_stays() -> None:
     assert _reasons(Policy(dedupe=False), late, early, other) == {}
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [Policy(older_than=timedelta(days=20)), Policy(keep_entries=2), Policy(keep_chars=80)],
+    ids=["older-than", "keep-entries", "keep-chars"],
+)
+def test_a_fact_that_was_said_again_stays_by_its_newest_time(policy: Policy) -> None:
+    first, again, other = _timed(1, "Use uv"), _timed(30, "Use uv"), _timed(29, "other")
+    assert first.raw in _reasons(policy, first, again, other)
+    assert again.raw not in _reasons(policy, first, again, other)
+    assert _reasons(policy, again, first, other) == {first.raw: "duplicate"}
+    assert _reasons(policy, again, other) == {}
+
+
 def test_entries_without_a_time_and_core_are_never_touched() -> None:
     hand = Entry("- by hand"), Entry("- by hand"), Entry("段落")
     strict = Policy(older_than=timedelta(0), keep_chars=0, keep_entries=0)
