@@ -1,7 +1,8 @@
 """What `clean` would retire: a Policy and its plan.
 
 Only archival entries with a time are ever planned for; hand-written ones leave by `forget` alone. Core is never
-touched. A plan that would take more than `max_share` of a memory raises Refused: a wrong clock empties nothing.
+touched. A plan that would retire more than `max_share` of a memory, or destroy more than that of what is retired, raises
+Refused: a wrong clock empties nothing.
 """
 
 from collections.abc import Set
@@ -12,18 +13,17 @@ from operator import itemgetter
 from oryx_memory.changes import Change, Copy, Retire, Snapshot
 from oryx_memory.errors import Refused, RejectedInput
 
-GUARDED_FROM = 20  # archival entries; smaller memories may be cleaned to any share
+GUARDED_FROM = 20  # archival entries, or retired ones; fewer may go to any share
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class TooMuch(Refused):
-    """A clean-up would retire more than `max_share` of a memory; `change` is what it would have done."""
+    """A clean-up would take more than `max_share` of a memory; `change` is what it would have done, `what` its share."""
 
-    def __init__(self, change: Change, total: int, max_share: float, now: datetime) -> None:
+    def __init__(self, change: Change, what: str, max_share: float, now: datetime) -> None:
         self.change = change
         super().__init__(
-            f"refused: {len(change.retire):,} of {total:,} archival entries would be retired, more than max_share "
-            f"{max_share:g}; nothing was retired. Check the clock (it says {now:%Y-%m-%d %H:%M}) and the rules, "
+            f"refused: {what}, more than max_share {max_share:g}; nothing was changed. Check the clock (it says {now:%Y-%m-%d %H:%M}) and the rules, "
             "then use --force or raise [clean] max_share"
         )
 
@@ -77,8 +77,12 @@ class Policy:
         retire = tuple(Retire(Copy(index, entries[index]), reasons[index]) for index in sorted(reasons))
         leaving = {item.copy.entry.text for item in retire}
         change = Change(retire=retire, purge=self._old_retired(snapshot, now, leaving))
-        if len(entries) >= GUARDED_FROM and len(retire) > self.max_share * len(entries) and not self.force:
-            raise TooMuch(change, len(entries), self.max_share, now)
+        for gone, total, what in (
+            (len(change.retire), len(entries), "archival entries would be retired"),
+            (len(change.purge), len(snapshot.retired), "retired entries would be destroyed"),
+        ):
+            if total >= GUARDED_FROM and gone > self.max_share * total and not self.force:
+                raise TooMuch(change, f"{gone:,} of {total:,} {what}", self.max_share, now)
         return change
 
     def _old_retired(self, snapshot: Snapshot, now: datetime, leaving: Set[str]) -> tuple[Copy, ...]:

@@ -1,5 +1,6 @@
 """The clean-up policy as a plan."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -89,6 +90,21 @@ def test_max_share_holds_from_twenty_entries_up(total: int, old: int, refused: b
         assert len(_reasons(Policy(older_than=timedelta(days=20), force=True), *entries)) == old
     else:
         assert len(_reasons(policy, *entries)) == old
+
+
+@pytest.mark.parametrize(
+    ("total", "old", "refused"), [(20, 10, False), (20, 11, True), (19, 19, False), (1204, 1204, True)]
+)
+def test_max_share_holds_for_what_is_destroyed_too(total: int, old: int, refused: bool) -> None:
+    """What is destroyed because of a wrong clock no restore brings back."""
+    why = [Retirement(datetime(2026, 7, 1 if n < old else 30), "forgotten", "r") for n in range(total)]
+    snapshot = Snapshot(retired=tuple(Entry(f"- {n}", retired=retired) for n, retired in enumerate(why)))
+    policy = Policy(purge_retired=timedelta(days=20))
+    if refused:
+        with pytest.raises(TooMuch, match=f"{old:,} of {total:,} retired entries would be destroyed"):
+            policy.plan(snapshot, NOW)
+        policy = replace(policy, force=True)
+    assert len(policy.plan(snapshot, NOW).purge) == old
 
 
 def test_purge_retired_waits_for_the_youngest_copy_of_a_text() -> None:

@@ -43,7 +43,7 @@ def clean(
         str | None, typer.Option(help="Destroy entries retired longer ago than this, such as 365d.", show_default=False)
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be retired, change nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Retire more than [clean] max_share of the entries.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Retire or destroy more than [clean] max_share.")] = False,
     all_agents: Annotated[bool, typer.Option("--all-agents", help="Every agent and the global memory.")] = False,
     log_json: Annotated[bool, typer.Option("--log-json", help="One JSON object a line for each agent.")] = False,
 ) -> None:

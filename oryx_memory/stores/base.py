@@ -269,7 +269,9 @@ class LongTermMemoryStore(ABC):
             return report._replace(ids=spool.texts())
 
     def clean(self, policy: "Policy", *, dry_run: bool = False) -> CleanReport:
-        """Retire what the policy says, of archival only. Raises TooMuch where that is more than `max_share`."""
+        """Retire what the policy says, of archival only, and destroy what it says of the retired. Raises TooMuch where one of
+        the two is more than `max_share`.
+        """
         before = 0
 
         def plan(now: Snapshot) -> Change:
