@@ -40,7 +40,7 @@ from command import (
     with_path,
 )
 
-from oryx_memory import Workspace
+from oryx_memory import Entry, Workspace
 
 NO_SUCH_USER = 54321
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -847,6 +847,25 @@ def test_edit_opens_an_editor_on_a_terminal(editor: str, code: int, after_edit: 
     got, text = terminal(["edit", "-a", "ops", "a701"], tmp_path, env={"EDITOR": editor})
     assert got == code, text
     assert ops.read_text(encoding="utf-8") == after_edit
+
+
+def test_an_editor_that_changes_nothing_changes_nothing(ops: Path, tmp_path: Path) -> None:
+    """Also where an entry has lines of which an edit makes one."""
+    ops.write_text(f"{OPS}  更多 more\n", encoding="utf-8")
+    entry = Entry(f"{UV}\n  更多 more")
+    code, text = terminal(["edit", "-a", "ops", entry.id], tmp_path, env={"EDITOR": "true"})
+    assert (code, "nothing to change" in text) == (0, True)
+    assert ops.read_text(encoding="utf-8") == f"{OPS}  更多 more\n"
+
+
+def test_what_supersedes_an_entry_while_it_is_edited_is_not_overwritten(ops: Path, tmp_path: Path) -> None:
+    editor = tmp_path / "editor"
+    append = f"{ORYX} memory append -a ops --key release_rule 三人复核"
+    editor.write_text(f'#!/bin/sh\n{append}\nsed -i s/两人/四人/ "$1"\n', encoding="utf-8")
+    editor.chmod(0o755)
+    code, text = terminal(["edit", "-a", "ops", "^release_rule"], tmp_path, env={"EDITOR": str(editor)})
+    assert (code, f"no entry answers to {RELEASE_ID}" in text) == (1, True)
+    assert ops.read_text(encoding="utf-8").endswith(" 三人复核 ^release_rule\n")
 
 
 def test_usage_errors_on_a_terminal_are_one_line(ops: Path, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from oryx_memory.stores import LongTermMemoryStore
 app = typer.Typer(rich_markup_mode=None)
 
 Text = Annotated[list[str] | None, typer.Argument(metavar="[TEXT]", show_default=False)]
+_UNCHANGED = "nothing to change: the entry reads so already"
+
 Live = Annotated[str, typer.Argument(metavar="ID", autocompletion=complete_live)]
 
 
@@ -81,6 +83,10 @@ def edit(here: Here, reference: Live, text: Text = None) -> None:
         now = changes.pick(list(store.read().live()), reference).entry
         here.out.progress.stop()
         content = _from_editor(now.content)
+        if content.strip() == now.content.strip():  # of several lines one is made, but not by looking at them
+            here.out.talk(_UNCHANGED)
+            return
+        reference = now.id  # by then another entry may have the key
     plan = changes.edit(reference, _given_or_input([content] if content is not None else None))
 
     def guarded(now: Snapshot) -> Change:
@@ -92,7 +98,7 @@ def edit(here: Here, reference: Live, text: Text = None) -> None:
     change = _apply(here, guarded)
     done = change.edit[0] if change.edit else None
     if done is None:
-        here.out.talk("nothing to change: the entry reads so already")
+        here.out.talk(_UNCHANGED)
         return
     here.out.talk(f"retired the old text; undo: {_hint(here, 'restore', done.copy.entry.id)}")
     _warn_of_credentials(here, [done.new])
