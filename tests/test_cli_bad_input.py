@@ -280,6 +280,15 @@ def test_retired_file_with_hard_links_stops_a_change_before_it_begins(words: tup
     assert memory("append", "-a", "ops", *AT, "还能写").code == 0
 
 
+@pytest.mark.parametrize("words", [("",), ("--run", "")], ids=["id", "run"])
+def test_restore_of_an_empty_name(words: tuple[str, ...], ops: Path) -> None:
+    """A variable that is not set is no wish for all that is lost."""
+    memory("append", "-a", "ops", "lost")
+    ops.write_text(OPS, encoding="utf-8")
+    refused(memory("restore", "-a", "ops", *words), 2)
+    assert text(ops) == OPS
+
+
 def test_import_into_a_read_only_memory_writes_no_record(ops: Path, tmp_path: Path) -> None:
     memory("forget", "-a", "ops", "43d8")
     (tmp_path / "two.jsonl").write_text('{"content":"Use uv, not pip #tooling","time":"2026-07-22T09:31:00"}\n' * 2)

@@ -166,7 +166,9 @@ def restore(
         raise RejectedInput(
             "name what to restore: an ID, --run RUN or --lost; `oryx memory list --retired` shows ids and runs"
         )
-    if reference:
+    if run == "":
+        raise RejectedInput("--run names no run; `oryx memory list --retired` shows them")
+    if reference is not None:
         change = _restore_one(here, reference)
     elif run is not None:
         change = _apply(here, changes.restore_run(run))
