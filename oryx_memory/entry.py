@@ -9,7 +9,7 @@ Format: `- [yyyy-MM-dd HH:mm:ss] content #tag ^key`, as OryxOS 0.1.3 writes it; 
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from enum import StrEnum
 from typing import Any
 
@@ -207,6 +207,14 @@ def formed(content: str, time: datetime | None) -> str:
     if time is None:
         return f"- {content}"
     return f"- [{time.replace(tzinfo=None, microsecond=0).isoformat(sep=' ')}] {content}"
+
+
+def wall_clock(moment: datetime, zone: tzinfo | None) -> datetime:
+    """A moment as local time in a zone (None: the system's); without an offset it is that already. Raises RejectedInput."""
+    try:
+        return moment.astimezone(zone).replace(tzinfo=None) if moment.tzinfo else moment
+    except (ValueError, OverflowError, OSError):  # the first and last hours of the calendar
+        raise RejectedInput(f"not a time: {moment.isoformat()!r} is in no year of the calendar here") from None
 
 
 def one_line(text: str) -> str:

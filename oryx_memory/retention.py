@@ -109,9 +109,9 @@ def parse_span(text: str) -> timedelta:
     try:
         if unit in _UNITS and number.isascii() and number.isdigit():
             return timedelta(**{_UNITS[unit]: int(number)})
-    except OverflowError:
+    except (OverflowError, ValueError):  # ValueError: int() takes 4,300 digits
         pass
-    raise RejectedInput(f"not a time span: {text!r}; write a number and m, h, d or w, such as 90d")
+    raise RejectedInput(f"not a time span: {text[:40]!r}; write a number and m, h, d or w, such as 90d")
 
 
 def span_text(span: timedelta) -> str:

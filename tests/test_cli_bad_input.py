@@ -280,6 +280,22 @@ def test_retired_file_with_hard_links_stops_a_change_before_it_begins(words: tup
     assert memory("append", "-a", "ops", *AT, "还能写").code == 0
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("append", "--at", "0001-01-01T00:00:00+14:00", "x"),
+        ("append", "--at", "9999-12-31T23:59:59-14:00", "x"),
+        ("list", "--since", "99999999d"),
+        ("clean", "--older-than", f"{'9' * 5000}d"),
+        ("clean", "--older-than", f"{'9' * 500}d"),
+    ],
+    ids=lambda words: " ".join(words)[:40],
+)
+def test_times_outside_of_the_calendar(words: tuple[str, ...], ops: Path) -> None:
+    refused(memory(*words, "-a", "ops"), 2, "not a time")
+    assert text(ops) == OPS
+
+
 @pytest.mark.parametrize("words", [("",), ("--run", "")], ids=["id", "run"])
 def test_restore_of_an_empty_name(words: tuple[str, ...], ops: Path) -> None:
     """A variable that is not set is no wish for all that is lost."""

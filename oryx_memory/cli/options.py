@@ -18,6 +18,7 @@ from typer.core import TyperCommand
 
 from oryx_memory import settings, stores, workspace
 from oryx_memory.cli.output import Output, entries_text, one_visible_line
+from oryx_memory.entry import wall_clock
 from oryx_memory.errors import NoWorkspace, RejectedInput
 from oryx_memory.settings import Settings
 from oryx_memory.stores import LongTermMemoryStore
@@ -115,9 +116,7 @@ class Here:
             moment = datetime.fromisoformat(text.strip())
         except ValueError:
             raise RejectedInput(f"not a time: {text!r}; write 2026-07-22 or '2026-07-22 09:30:00'") from None
-        if moment.tzinfo is None:
-            return moment
-        return moment.astimezone(stores.zone_of(self.settings["time.zone"])).replace(tzinfo=None)
+        return wall_clock(moment, stores.zone_of(self.settings["time.zone"]) if moment.tzinfo else None)
 
     def since(self, text: str | None) -> datetime | None:
         """A moment, or a span before now such as 7d."""
@@ -129,7 +128,10 @@ class Here:
             span = parse_span(text)
         except RejectedInput:
             return self.time(text)
-        return stores.local_clock(self.settings["time.zone"])() - span
+        try:
+            return stores.local_clock(self.settings["time.zone"])() - span
+        except OverflowError:
+            raise RejectedInput(f"not a time: {text} ago was before the first year") from None
 
 
 def loaded(here: Here, store: LongTermMemoryStore, max_chars: int | None) -> Memory:
