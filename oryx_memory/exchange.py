@@ -2,17 +2,20 @@
 
 What is written is read back as it was: each record has the line itself wherever content and time alone would not give
 it. A line is believed only while it agrees with the content beside it, which a person may have edited.
+A time with an offset becomes local in the zone that a reader is given (None: the system's).
 """
 
 import csv
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from oryx_memory.document import MemoryDocument, piece
-from oryx_memory.entry import Entry, Retirement, Scope, as_record, is_key, is_tag, one_line
-from oryx_memory.errors import FileProblem, RejectedInput
+from oryx_memory.document import BOM, MemoryDocument, is_blank, piece
+from oryx_memory.entry import Entry, Retirement, Scope, as_record, is_key, is_tag, wall_clock
+from oryx_memory.errors import FileProblem, OryxMemoryWarning, RejectedInput
 
 FIELDS = ("id", "agent", "scope", "time", "content", "line", "tags", "key", "type")
 RETIRED_FIELDS = ("retired_time", "retired_reason", "retired_run")
@@ -26,7 +29,7 @@ class Found(NamedTuple):
     problem: str = ""
 
 
-def from_record(record: Mapping[str, Any]) -> Entry:
+def from_record(record: Mapping[str, Any], zone: tzinfo | None = None) -> Entry:
     """The entry of a record, which needs a `content` or a `line`. Raises RejectedInput."""
     scope = _scope(record.get("scope"))
     retired = record.get("retired")
@@ -34,7 +37,7 @@ def from_record(record: Mapping[str, Any]) -> Entry:
     if retired:
         if not isinstance(retired, Mapping):
             raise RejectedInput("retired is no object")
-        time = _time(retired.get("time"))
+        time = _time(retired.get("time"), zone)
         if time is None:
             raise RejectedInput("retired has no time")
         why = Retirement(time, _text(retired.get("reason")) or "", _text(retired.get("run")) or "")
@@ -51,12 +54,17 @@ def from_record(record: Mapping[str, Any]) -> Entry:
     tags, key = record.get("tags") or [], _text(record.get("key")) or None
     if isinstance(tags, str):
         tags = tags.replace(",", " ").split()
+    if not isinstance(tags, list):
+        raise RejectedInput(f"tags are a list of texts, not {tags!r}")
     tags = [str(tag).removeprefix("#") for tag in tags]
-    time = _time(record.get("time"))
+    time = _time(record.get("time"), zone)
     made = Entry.new(
         content, scope, time=time or datetime.min, tags=filter(is_tag, tags), key=key if key and is_key(key) else None
     )
-    return Entry(made.raw if time else f"- {made.content}", scope, why)
+    if time:
+        return Entry(made.raw, scope, why)
+    plain = Entry(f"- {made.content}", scope, why)
+    return plain if plain.time is None else Entry(f"* {made.content}", scope, why)  # content that begins like a time
 
 
 def _text(value: Any) -> str | None:
@@ -72,20 +80,28 @@ def _scope(value: Any) -> Scope:
         raise RejectedInput(f"scope is core or archival, not {value!r}") from None
 
 
-def _time(value: Any) -> datetime | None:
+def _time(value: Any, zone: tzinfo | None) -> datetime | None:
     if value is None or value == "":
         return None
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None)
     try:
-        return datetime.fromisoformat(str(value)).replace(tzinfo=None)
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
         raise RejectedInput(f"not a time: {value!r}") from None
+    return wall_clock(moment, zone)
 
 
 def read_md(data: bytes) -> Iterator[Found]:
-    """The entries of a MEMORY.md, with their line numbers."""
+    """The entries of a MEMORY.md, with their line numbers. Lines that stand in no section are counted in a warning; where
+    there is no section, nothing can be taken.
+    """
     document = MemoryDocument(data)
+    if outside := _outside(document):
+        if not document.layout.headings:
+            headings = " nor ".join(scope.heading for scope in Scope)
+            yield Found(str(outside[0]), None, f"in no section: neither {headings} is above it")
+            return
+        more = f" and {len(outside) - 1:,} more" if outside[1:] else ""
+        warnings.warn(OryxMemoryWarning(f"line {outside[0]}{more} in no section; left out"), stacklevel=2)
     for scope in Scope:
         line, at = 1, 0
         for place in document.located(scope):
@@ -93,12 +109,27 @@ def read_md(data: bytes) -> Iterator[Found]:
             yield Found(str(line), document.entry(place, scope))
 
 
-def read_jsonl(lines: Iterable[bytes]) -> Iterator[Found]:
+def _outside(document: MemoryDocument) -> list[int]:
+    """The numbers of the lines that are not blank and stand in no section."""
+    places = [body for scope in Scope if (body := document.layout.body(scope))]
+    places += [(heading.start, heading.body) for heading in document.layout.headings]
+    found: list[int] = []
+    end = 0
+    for number, line in enumerate(document.data.splitlines(keepends=True), 1):
+        end += len(line)
+        if not is_blank(line.removeprefix(BOM)) and not any(start < end <= stop for start, stop in places):
+            found.append(number)
+    return found
+
+
+def read_jsonl(lines: Iterable[bytes], zone: tzinfo | None = None) -> Iterator[Found]:
     """One JSON object a line; blank lines are passed over."""
     from msgspec import DecodeError
     from msgspec.json import decode
 
     for number, line in enumerate(lines, 1):
+        if number == 1:
+            line = line.removeprefix(BOM)
         if not line.strip():
             continue
         try:
@@ -106,11 +137,15 @@ def read_jsonl(lines: Iterable[bytes]) -> Iterator[Found]:
         except (DecodeError, UnicodeDecodeError) as error:
             yield Found(str(number), None, f"not JSON: {error}")
             continue
-        yield _found(str(number), record)
+        except RecursionError:
+            yield Found(str(number), None, "not JSON that can be read: too many brackets inside each other")
+            continue
+        yield _found(str(number), record, zone)
 
 
-def read_csv(file: IO[str]) -> Iterator[Found]:
+def read_csv(file: IO[str], zone: tzinfo | None = None) -> Iterator[Found]:
     """A table whose first row names the columns; only `content` or `line` must be among them."""
+    csv.field_size_limit(sys.maxsize)  # of this process; a field may be as long as a line that was written by hand
     rows = csv.DictReader(file, strict=True)
     number = 1
     while True:
@@ -125,10 +160,10 @@ def read_csv(file: IO[str]) -> Iterator[Found]:
         given = {name: value for name, value in row.items() if name and value not in (None, "")}
         if time := given.pop("retired_time", None):
             given["retired"] = {"time": time, "reason": given.get("retired_reason"), "run": given.get("retired_run")}
-        yield _found(str(number), given)
+        yield _found(str(number), given, zone)
 
 
-def read_notes(folder: Path) -> Iterator[Found]:
+def read_notes(folder: Path, zone: tzinfo | None = None) -> Iterator[Found]:
     """A folder of Markdown notes with front matter, by file name; the body is the content.
 
     The time is `time`, `created` or `date` of the front matter; `scope`, `tags`, `key`, `line` and `retired` count too.
@@ -137,20 +172,20 @@ def read_notes(folder: Path) -> Iterator[Found]:
 
     for path in sorted(folder.glob("*.md")):
         try:
-            note = frontmatter.loads(path.read_bytes().decode())
+            note = frontmatter.loads(path.read_bytes().decode("utf-8-sig"))
         except Exception as error:  # whatever a hand-written YAML block makes the parser raise
             yield Found(path.name, None, f"cannot be read: {str(error).splitlines()[0]}")
             continue
         record = {name: note.metadata.get(name) for name in ("scope", "tags", "key", "line", "retired")}
         record["time"] = next((note.metadata[n] for n in ("time", "created", "date") if note.metadata.get(n)), None)
-        yield _found(path.name, {**record, "content": note.content})
+        yield _found(path.name, {**record, "content": note.content}, zone)
 
 
-def _found(where: str, record: Any) -> Found:
+def _found(where: str, record: Any, zone: tzinfo | None) -> Found:
     if not isinstance(record, Mapping):
         return Found(where, None, "not an object")
     try:
-        return Found(where, from_record(record))
+        return Found(where, from_record(record, zone))
     except RejectedInput as error:
         return Found(where, None, str(error))
 
@@ -192,8 +227,11 @@ def _front_matter(entry: Entry) -> dict[str, Any]:
     content = record["content"]
     names = ("id", "scope", "time", "tags", "key", "type", "retired")
     kept = {name: record[name] for name in names if record.get(name)}
-    formed = f"- [{str(record['time']).replace('T', ' ')}] {content}" if record["time"] else f"- {content}"
-    if formed != entry.raw or one_line(content) != content or content.strip() != content:
+    try:
+        made = from_record({**kept, "content": content.strip()})
+    except RejectedInput:  # empty, or longer than what we would write
+        made = None
+    if made is None or made.raw != entry.raw:
         kept["line"] = entry.raw
     return kept
 

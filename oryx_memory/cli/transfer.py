@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from datetime import tzinfo
 from enum import StrEnum
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,7 +15,7 @@ from oryx_memory import exchange, settings, stores
 from oryx_memory.cli.options import Here, memory_command, title
 from oryx_memory.cli.output import entries_text
 from oryx_memory.document import piece
-from oryx_memory.entry import Entry, Scope, as_record
+from oryx_memory.entry import BLANKS, Entry, Scope, as_record
 from oryx_memory.errors import FileProblem, RejectedInput
 from oryx_memory.exchange import Found
 
@@ -78,7 +79,8 @@ def export(
     else:
         sections: dict[Scope, list[str]] = {scope: [scope.heading] for scope in Scope}
         for entry in store.export():
-            sections[entry.scope].append(entry.raw)
+            # Directly below an entry, one that begins with a blank would become part of it.
+            sections[entry.scope].append("\n" * (entry.raw[:1] in BLANKS) + entry.raw)
         here.out.data("\n\n".join("\n".join(lines) for lines in sections.values()))
 
 
@@ -99,11 +101,12 @@ def import_(
       oryx memory import -a copy ops.jsonl
     """
     kind = format or _kind(file)
+    zone = stores.zone_of(here.settings["time.zone"])
     rejected = 0
 
     def accepted() -> Iterator[Entry]:
         nonlocal rejected
-        for number, found in enumerate(_read(file, kind), 1):
+        for number, found in enumerate(_read(file, kind, zone), 1):
             if number % 1000 == 0:
                 here.out.progress.step(number, 0)
             entry, problem = found.entry, found.problem
@@ -242,13 +245,13 @@ def _kind(file: str) -> Format:
     return Format(kind)
 
 
-def _read(file: str, kind: Format) -> Iterator[Found]:
+def _read(file: str, kind: Format, zone: tzinfo | None) -> Iterator[Found]:
     path = Path(file)
     try:
         if kind is Format.NOTES:
             if not path.is_dir():
                 raise FileProblem(path, "is not a folder of notes")
-            yield from exchange.read_notes(path)
+            yield from exchange.read_notes(path, zone)
             return
         if file == "-" and sys.stdin is None:
             raise RejectedInput("standard input is closed")
@@ -256,10 +259,10 @@ def _read(file: str, kind: Format) -> Iterator[Found]:
             if kind is Format.MD:
                 yield from exchange.read_md(stream.read())
             elif kind is Format.JSONL:
-                yield from exchange.read_jsonl(stream)
+                yield from exchange.read_jsonl(stream, zone)
             else:
                 with TextIOWrapper(stream, encoding="utf-8-sig", newline="") as text:
-                    yield from exchange.read_csv(text)
+                    yield from exchange.read_csv(text, zone)
     except UnicodeDecodeError as error:
         raise RejectedInput(f"{file} is not valid UTF-8 (byte {error.start})") from error
     except OSError as error:
