@@ -257,6 +257,30 @@ def test_a_run_holds_its_lock_to_the_end_and_tells_each_change_at_once(root: Pat
     assert memory("clean", "--all-agents", "-q") == (0, "", "")
 
 
+@pytest.mark.parametrize("words", [(), ("-q",), ("--json",), ("--log-json",)], ids=["", "quiet", "json", "log-json"])
+def test_output_that_cannot_be_written_stops_nothing_and_the_undo_is_told(words: tuple[str, ...], root: Path) -> None:
+    files = [written(root, name, OLD, OLD) for name in ("a", "b")]
+    before = files[0].read_bytes()
+    with open("/dev/full", "wb") as full:
+        command = [ORYX, "memory", "clean", "--all-agents", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+    lines = [line for line in done.stderr.decode().splitlines() if "nothing to retire" not in line]
+    assert (done.returncode, lines[-1]) == (3, "oryx: standard output: no space left on device")
+    assert [line.partition(": retired 1 of 2")[0] for line in lines[:-1]] == ["a", "b"]
+    for line in lines[:-1]:
+        assert memory(*shlex.split(undo_of(line))[2:]).code == 0
+    assert [file.read_bytes() for file in files] == [before, before]
+
+
+def test_output_of_one_agent_that_cannot_be_written(root: Path) -> None:
+    written(root, "a", OLD, OLD)
+    with open("/dev/full", "wb") as full:
+        command = [ORYX, "memory", "clean", "-a", "a", "-q"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=PATIENCE, check=False)
+    assert done.returncode == 3
+    assert memory(*shlex.split(undo_of(done.stderr.decode().splitlines()[0]))[2:]).code == 0
+
+
 # The log.
 
 

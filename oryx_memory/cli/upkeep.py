@@ -5,7 +5,8 @@ undoes it: whoever reads the mail of cron has nothing but that line.
 """
 
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Annotated, Any
@@ -14,9 +15,9 @@ import typer
 
 from oryx_memory.cli import hints
 from oryx_memory.cli.options import Here, memory_command, title
-from oryx_memory.cli.output import bar, entries_text, flush, one_visible_line, sparkline, table
+from oryx_memory.cli.output import bar, entries_text, flush, give_up_output, one_visible_line, sparkline, table
 from oryx_memory.entry import as_record
-from oryx_memory.errors import LockTimeout, OryxMemoryError, Refused, RejectedInput
+from oryx_memory.errors import FileProblem, LockTimeout, OryxMemoryError, Refused, RejectedInput
 from oryx_memory.files import Lock
 from oryx_memory.retention import TooMuch, parse_span
 from oryx_memory.stores import CleanReport, LongTermMemoryStore, zone_of
@@ -78,31 +79,54 @@ def _clean_each(here: Here, flags: dict[str, Any], *, dry_run: bool, all_agents:
 
     Raises what a single memory raises.
     """
-    reports: list[dict[str, Any]] = []
+    reports: list[CleanReport] = []
+    lost: list[OSError] = []  # why what was printed is nowhere
     worst = 0
     for agent in here.names(all_agents):
         try:
             report = _clean_one(here, agent, flags, dry_run)
         except OryxMemoryError as error:
-            if log_json:
-                here.out.object(_logged(here, agent, dry_run, error))
-            elif isinstance(error, TooMuch) and dry_run and not here.out.quiet and not here.out.json:
-                here.out.entries([item.copy.entry for item in error.change.retire], agent)
+            with _printing(lost):
+                if log_json:
+                    here.out.object(_logged(here, agent, dry_run, error))
+                elif isinstance(error, TooMuch) and dry_run and not here.out.quiet and not here.out.json:
+                    here.out.entries([item.copy.entry for item in error.change.retire], agent)
             if not all_agents:
                 raise
             here.out.warn(f"oryx: {title(agent)} skipped: {error}")
             worst = max(worst, error.exit_code)
             continue
-        if log_json:
-            here.out.object(_logged(here, report.agent, dry_run, report))
-        elif here.out.json:
-            reports.append(_as_object(report))
-        else:
-            _show(here, report)
-        flush()  # a run that is killed later has told how to undo what it did
+        reports.append(report)
+        before = len(lost)
+        with _printing(lost):  # at once: a run that is killed later has told how to undo what it did
+            if log_json:
+                here.out.object(_logged(here, report.agent, dry_run, report))
+            elif not here.out.json:
+                _show(here, report)
+        if len(lost) > before or (lost and (log_json or here.out.quiet)):
+            here.out.warn(_summary(here, report))
     if here.out.json:
-        here.out.object(reports if all_agents else reports[0])
+        with _printing(lost):
+            objects = [_as_object(report) for report in reports]
+            here.out.object(objects if all_agents else objects[0])
+        for report in reports if lost else ():
+            here.out.warn(_summary(here, report))
+    if lost:
+        problem = FileProblem("standard output", str(lost[0].strerror).lower())
+        here.out.warn(f"oryx: {problem}")
+        worst = max(worst, problem.exit_code)
     return worst
+
+
+@contextmanager
+def _printing(lost: list[OSError]) -> Iterator[None]:
+    """Print in here. An error of standard output goes to `lost`, and what is printed later leads nowhere."""
+    try:
+        yield
+        flush()
+    except OSError as error:
+        give_up_output()
+        lost.append(error)
 
 
 def _only_one(here: Here, held: ExitStack) -> bool:
