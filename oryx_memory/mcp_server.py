@@ -36,7 +36,7 @@ from oryx_memory.errors import NoWorkspace, OryxMemoryError
 from oryx_memory.hooks import frame
 from oryx_memory.project import given, nearest, path_of, working_directory
 from oryx_memory.service import MemoryService, current_agent
-from oryx_memory.settings import load as load_settings
+from oryx_memory.settings import Watched
 from oryx_memory.stores.base import GLOBAL
 from oryx_memory.tools import ANSWER_CHARS, Language, Refusal, ToolAnswer, ToolExecutor, anthropic_tools
 from oryx_memory.window import load
@@ -112,7 +112,7 @@ class Memories:
                         "no .oryxos folder for this project: run `oryx memory init` in its folder, "
                         "or start the server with --root PATH"
                     )
-                chosen = load_settings(place.root, os.environ, self._flags)
+                chosen = Watched(place.root, os.environ, self._flags)
                 self._executor = ToolExecutor(MemoryService(place, settings=chosen, lock_timeout=self._lock_timeout))
             return self._executor
 

@@ -12,14 +12,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oryx_memory import changes, stores
 from oryx_memory.changes import Snapshot
 from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import RejectedInput, ServiceProblem, SettingsError
-from oryx_memory.settings import Settings
-from oryx_memory.settings import load as load_settings
+from oryx_memory.settings import Settings, Watched
 from oryx_memory.stores import Clock, LongTermMemoryStore, RecallCapability
 from oryx_memory.workspace import Workspace, discover, named
 
@@ -74,26 +73,37 @@ class Recalled(NamedTuple):
 class MemoryService:
     """The memories of a workspace: a Workspace, the path of one, or by default the nearest one upward from here.
 
-    `settings` are by default those of its files and the environment; `clock` gives local wall-clock time, by default
-    now in `[time] zone`; `lock_timeout` is in seconds. Raises NoWorkspace, SettingsError. All methods raise FileProblem,
-    LockTimeout, and ServiceProblem where a service keeps the memory.
+    `settings` are by default those of its files and the environment, and follow the files when they change; `clock` gives
+    local wall-clock time, by default now in `[time] zone`; `lock_timeout` is in seconds. Raises NoWorkspace, SettingsError.
+    All methods raise FileProblem, LockTimeout, ServiceProblem where a service keeps the memory, and SettingsError where a
+    file of the settings has been broken since.
     """
 
     def __init__(
         self,
         workspace: "Workspace | str | os.PathLike[str] | None" = None,
         *,
-        settings: Settings | None = None,
+        settings: Settings | Watched | None = None,
         clock: Clock | None = None,
         lock_timeout: float = 10.0,
     ) -> None:
         if workspace is None:
             workspace = discover()
         self.workspace = workspace if isinstance(workspace, Workspace) else named(Path(workspace))
-        self.settings = settings or load_settings(self.workspace.root, os.environ)
-        self.clock = clock or stores.local_clock(self.settings["time.zone"])
         self.lock_timeout = lock_timeout
-        self._embedder: tuple[int, Embedder | None, str] | None = None
+        self._settings = settings or Watched(self.workspace.root, os.environ)
+        self._clock = clock
+        self._embedder: tuple[tuple[int, dict[str, Any]], Embedder | None, str] | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings that count now: those of an agent's runtime outlive a change of its backend."""
+        return self._settings.current() if isinstance(self._settings, Watched) else self._settings
+
+    @property
+    def clock(self) -> Clock:
+        """What gives the local wall-clock time."""
+        return self._clock or stores.local_clock(self.settings["time.zone"])
 
     def build_context(self, session: "Session | None" = None, query: str | None = None, policy: str = "window") -> str:
         """The memory block of a prompt: that of the session's agent, or of the current one.
@@ -204,7 +214,7 @@ class MemoryService:
         return store
 
     def _opened(self, agent: str | None) -> LongTermMemoryStore:
-        return stores.open(self.workspace, self.settings, agent, self.clock, lock_timeout=self.lock_timeout)
+        return stores.open(self.workspace, self.settings, agent, self._clock, lock_timeout=self.lock_timeout)
 
     def _credentials(self, text: str) -> str:
         """The kinds of the likely credentials in a text, or an empty text; never their values."""
@@ -237,17 +247,19 @@ class MemoryService:
 
     def _semantic(self) -> "Semantic | None":
         """The semantic route where an embedder is configured."""
-        if not self.settings["embedding.provider"]:
+        chosen = self.settings.embedding
+        if not chosen["provider"]:
             return None
         from oryx_memory.breaker import configured
         from oryx_memory.vectors import Semantic
 
-        if self._embedder is None or self._embedder[0] != os.getpid():  # connections do not survive a fork
+        found, key = self._embedder, (os.getpid(), chosen)  # connections do not survive a fork
+        if found is None or found[0] != key:
             try:
-                self._embedder = os.getpid(), *configured(self.settings.embedding, os.environ)
+                self._embedder = found = key, *configured(chosen, os.environ)
             except SettingsError as error:
                 return Semantic(None, "", self.clock, str(error))
-        _, embedder, stands_for = self._embedder
+        _, embedder, stands_for = found
         return Semantic(embedder, stands_for, self.clock)
 
 

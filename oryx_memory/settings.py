@@ -12,6 +12,7 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -152,6 +153,25 @@ def load(root: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
         if items := [item for item in chosen.ignored if item.path == path and not item.decided]:
             warnings.warn(OryxMemoryWarning(_in_vain(items)), stacklevel=2)
     return chosen
+
+
+class Watched:
+    """The settings that `load` gives, for whoever lives long: loaded again once one of their files has changed, at the
+    price of one look at each. For any number of threads. Raises SettingsError, also later.
+    """
+
+    def __init__(self, root: Path, environment: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> None:
+        self._load = partial(load, root, environment, flags)
+        self._paths = [path for path in (root / "memory.toml", application_file(root), own_file(environment)) if path]
+        self._known: tuple[list[object], Settings] | None = None
+        self.current()
+
+    def current(self) -> Settings:
+        """The settings as their files have them now."""
+        stamps, known = [*map(_stamp, self._paths)], self._known  # before they are read, or a change could be missed
+        if known is None or known[0] != stamps:
+            self._known = known = stamps, self._load()
+        return known[1]
 
 
 def read(root: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:
@@ -438,6 +458,15 @@ def _read_yaml(path: Path) -> dict[str, str]:
         seen.clear()
         flat |= {name: text for name in _ORYXOS.values() if (text := find(document, name)) is not None}
     return flat
+
+
+def _stamp(path: Path) -> object:
+    """What differs when the file does; None where none can be seen."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _read_file(path: Path, limit: int) -> bytes | None:

@@ -246,6 +246,23 @@ def test_without_a_project_the_server_runs_and_each_tool_names_the_fix(
     assert contents(home, None) == []
 
 
+def test_a_running_server_goes_with_a_switch_of_the_backend(tmp_path: Path, workspace: Workspace) -> None:
+    async def talk() -> None:
+        async with client("-a", "ops", cwd=tmp_path) as opened:
+            await told(opened, "save_memory", content="一 before")
+            switched = ("migrate-backend", "--to", "sqlite", "--all-agents", "--switch", "--root", str(tmp_path))
+            assert memory(*switched).code == 0
+            await told(opened, "save_memory", content="二 after")
+            assert "一 before" in await told(opened, "list_memories")
+            workspace.settings_file.write_text("backend = ")
+            assert "memory.toml" in await refused(opened, "save_memory", content="三 nowhere")
+            workspace.settings_file.write_text('backend = "sqlite"')
+            await told(opened, "save_memory", content="四 mended")
+
+    run(talk)
+    assert contents(tmp_path, "ops") == ["一 before", "二 after", "四 mended"]
+
+
 def test_ten_clients_that_save_at_once_lose_nothing_and_double_nothing(tmp_path: Path, workspace: Workspace) -> None:
     async def save(number: int) -> None:
         async with client("-a", "ops", "--lock-timeout", "60", cwd=tmp_path) as opened:

@@ -14,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
+from command import memory
 from conftest import BACKENDS, NOW
 from embedding_server import EmbeddingServer, refusal
 from hypothesis import given
@@ -30,6 +32,7 @@ from oryx_memory import (
     RejectedInput,
     Scope,
     ServiceProblem,
+    SettingsError,
     Workspace,
     current_agent,
     current_agent_name,
@@ -353,6 +356,35 @@ def test_an_embedder_that_cannot_be_opened_is_trouble_and_no_failure(workspace: 
     found = service.recall("谁负责复核？")
     assert (contents(found), found.ranked) == (["上线前必须两人复核"], True)
     assert "OPENAI_API_KEY" in found.trouble
+
+
+def test_a_running_service_follows_the_files_of_its_settings(workspace: Workspace) -> None:
+    service = MemoryService(workspace)
+    fixed = MemoryService(workspace, settings=service.settings)
+    with current_agent("ops"):
+        service.remember("一 before")
+        at = ("--root", str(workspace.root))
+        done = memory("migrate-backend", "--to", "sqlite", "--all-agents", "--switch", *at)
+        assert done.code == 0, done.err
+        service.remember("二 after")
+        assert memory("list", "-a", "ops", *at).out.count("\n") == 2
+        assert contents(service.recall("二")) == ["二 after"]
+        assert contents(fixed.recall("二")) == []
+        workspace.settings_file.write_text('backend = "sqlite"\n[guard]\nsecrets = "nonsense"\n')
+        for _ in range(2):
+            with pytest.raises(SettingsError, match=r"guard\.secrets"):
+                service.remember("三 nowhere")
+        own = settings.own_file(os.environ)
+        assert own
+        own.parent.mkdir(parents=True)
+        own.write_text('[time]\nzone = "Asia/Shanghai"\n')
+        workspace.settings_file.unlink()
+        entry = service.remember("四 in markdown again")
+    assert [found.content for found in open_memory("ops", root=workspace.root).read().archival] == [
+        "一 before", "四 in markdown again",
+    ]  # fmt: skip
+    assert entry.time
+    assert abs(datetime.now(ZoneInfo("Asia/Shanghai")).replace(tzinfo=None) - entry.time) < timedelta(hours=1)
 
 
 class Delegating(MarkdownStore):
