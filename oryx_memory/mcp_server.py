@@ -6,6 +6,7 @@ that has begun is finished, also when the client goes. The project is looked for
 again at the next one where none was found, so that a server outlives a missing `oryx memory init`.
 """
 
+import json
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
@@ -27,9 +29,9 @@ from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from msgspec import DecodeError, Struct, ValidationError, field
+from msgspec import Struct
 from msgspec.json import decode
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from oryx_memory.entry import BLANKS, Entry, Scope
 from oryx_memory.errors import NoWorkspace, OryxMemoryError
@@ -49,6 +51,8 @@ LISTED = 50  # entries that one call lists unless told otherwise
 SHOWN = 400  # characters of each of them
 ROOTS_PATIENCE = 5.0  # seconds for the client to name its roots
 LEAVING_PATIENCE = 30.0  # seconds for calls to end once the client has closed its end
+WRITING_PATIENCE = 5.0  # seconds for the client to read, once the server ends, what is written to it
+UNREAD = 1_000  # answers that wait to be read, beyond which lines that are no messages get none
 _CHUNK = 1 << 16
 
 _WORDS = {
@@ -353,7 +357,9 @@ async def _serve(server: Server[Any]) -> None:
         wire.start()
         async with stdio_server(cast(Any, wire), cast(Any, wire)) as (requests, answers):
             await server.run(requests, answers, server.create_initialization_options())
-        group.cancel_scope.cancel()
+            group.cancel_scope.cancel()
+    with anyio.move_on_after(WRITING_PATIENCE):
+        await wire.finish()
 
 
 async def _leave_on_sigterm(scope: anyio.CancelScope) -> None:
@@ -364,32 +370,33 @@ async def _leave_on_sigterm(scope: anyio.CancelScope) -> None:
 
 
 class _Head(Struct):
-    """What tells a request from its answer."""
+    """What tells an answer of ours from a question, and which one it is."""
 
     id: int | str | None = None
     method: str | None = None
-    params: Any = field(default_factory=dict)
 
 
 class _Wire:
     """The lines of the protocol, in the shape of the two streams that the SDK wants.
 
     The SDK ends all calls when its input ends. So the end is kept back until what was asked is answered, and `printf … |
-    oryx memory mcp` gives all answers. A client that is gone is no error. Input is read by a thread that does not keep
-    the program from ending, as a reader of the SDK would after SIGTERM.
+    oryx memory mcp` gives all answers. A line that the SDK could not read is answered here, since it answers none. A client
+    that is gone is no error. Lines are read and written by threads that do not keep the program from ending, as those of
+    the SDK would, after SIGTERM or while the client reads nothing.
     """
 
     def __init__(self, source: int, target: int) -> None:
         self._source, self._target = source, target
         self._send, self._receive = anyio.create_memory_object_stream[bytes](0)
+        self._unwritten: SimpleQueue[tuple[bytes, anyio.Event]] = SimpleQueue()
         self._asked: set[int | str] = set()
         self._idle = anyio.Event()
-        self._own_thread = anyio.CapacityLimiter(1)  # or calls that wait for a lock would hold up every answer
         self._ended = False
 
     def start(self) -> None:
-        """Begin to read; within the event loop."""
-        threading.Thread(target=self._read, args=(current_token(),), daemon=True).start()
+        """Begin to read and to write; within the event loop."""
+        for work in (self._read, self._write):
+            threading.Thread(target=work, args=(current_token(),), daemon=True).start()
 
     def _read(self, token: EventLoopToken) -> None:
         try:
@@ -399,10 +406,26 @@ class _Wire:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, RuntimeError):
             pass  # nobody listens any more
 
+    def _write(self, token: EventLoopToken) -> None:
+        while True:
+            data, written = self._unwritten.get()
+            try:
+                _write_all(self._target, data)
+            except OSError:
+                pass  # the client is gone; what it asked for is done all the same
+            try:
+                anyio.from_thread.run_sync(written.set, token=token)
+            except RuntimeError:
+                return  # nobody waits any more
+
     async def __aiter__(self) -> AsyncIterator[str]:
         async for line in self._receive:
-            self._note(line, asked=True)
-            yield line.decode(errors="replace")
+            message, text = _message(line)
+            if message:
+                self._note(message)
+                yield text
+            elif text and self._unwritten.qsize() < UNREAD:  # not waited for: the end of the input must be seen
+                self._put(text.encode())
         self._ended = True
         if self._asked:
             with anyio.move_on_after(LEAVING_PATIENCE):
@@ -411,29 +434,77 @@ class _Wire:
     async def write(self, text: str) -> None:
         """One answer, or a question to the client."""
         data = text.encode(errors="backslashreplace")
-        try:
-            await anyio.to_thread.run_sync(_write_all, self._target, data, limiter=self._own_thread)
-        except OSError:
-            pass  # the client is gone; what it asked for is done all the same
-        self._note(data, asked=False)
+        await self._put(data).wait()
+        head = decode(data, type=_Head)
+        if head.id is not None and not head.method:
+            self._forget(head.id)
 
     async def flush(self) -> None:
         """Nothing is held back."""
 
-    def _note(self, line: bytes, *, asked: bool) -> None:
+    async def finish(self) -> None:
+        """Read no more, and wait until all is written."""
+        self._receive.close()
+        await self._put(b"").wait()
+
+    def _put(self, data: bytes) -> anyio.Event:
+        written = anyio.Event()
+        self._unwritten.put((data, written))
+        return written
+
+    def _note(self, message: types.JSONRPCMessage) -> None:
         """Keep the account of what waits for an answer."""
-        try:
-            head = decode(line, type=_Head)
-        except (DecodeError, ValidationError, RecursionError, UnicodeDecodeError):
-            return  # the SDK answers it in its way
-        if asked and head.method == "notifications/cancelled" and isinstance(head.params, dict):
-            self._asked.discard(head.params.get("requestId", ""))
-        elif head.id is not None and asked and head.method:
-            self._asked.add(head.id)
-        elif head.id is not None and not asked and not head.method:
-            self._asked.discard(head.id)
+        if isinstance(message, types.JSONRPCRequest):
+            self._asked.add(message.id)
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            number = (message.params or {}).get("requestId")
+            if isinstance(number, int | str) and not isinstance(number, bool):  # True would be 1
+                self._forget(number)
+
+    def _forget(self, number: int | str) -> None:
+        self._asked.discard(number)
         if self._ended and not self._asked:
             self._idle.set()
+
+
+def _message(line: bytes) -> tuple[types.JSONRPCMessage | None, str]:
+    """A line of a client as a message and as text; of one that is no message none, and the answer to it, which is empty
+    for a blank line.
+    """
+    if not line.strip():
+        return None, ""
+    code = types.PARSE_ERROR
+    try:
+        text = line.decode()
+        message = types.jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except UnicodeDecodeError as error:
+        reason = f"not valid UTF-8 (byte {error.start})"
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        reason = ": ".join([*map(str, first["loc"][1:]), first["msg"]])
+        if first["type"] != "json_invalid":
+            code = types.INVALID_REQUEST
+    else:
+        if not isinstance(message, types.JSONRPCNotification) or "id" not in _object(text):
+            return message, text
+        code, reason = types.INVALID_REQUEST, "id: Input should be a text or a whole number"
+    found = _object(line.decode(errors="replace"))
+    number = found.get("id")
+    if "method" not in found and found.keys() & {"result", "error"}:
+        number = None  # it was to answer us, and has an id of ours
+    if type(number) not in (int, str) or not str(number).isprintable():  # half of a surrogate pair cannot be sent
+        number = None
+    answer = types.JSONRPCError(jsonrpc="2.0", id=number, error=types.ErrorData(code=code, message=reason))
+    return None, answer.model_dump_json(exclude_unset=True) + "\n"
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The object that a text is in JSON, as far as Python can read it; else an empty one."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _lines(descriptor: int) -> Iterable[bytes]:

@@ -341,6 +341,49 @@ def test_garbage_is_survived_and_standard_output_has_the_protocol_alone(tmp_path
     assert contents(tmp_path, "ops") == ["仍然在 still here"]
 
 
+@pytest.mark.parametrize(
+    ("line", "number", "code"),
+    [
+        (save(7, "\ud800"), 7, -32700),
+        (save(7, "字").replace(b"\\u5b57", b"\xe5\xad"), 7, -32700),
+        (save(7, "x").replace(b'"x"', b"[" * 500 + b"]" * 500), 7, -32700),
+        (save(7, "x").replace(b'"x"', b"[" * 5_000 + b"]" * 5_000), None, -32700),
+        (b"not json", None, -32700),
+        (b"\xff\xfe", None, -32700),
+        (b"[]", None, -32600),
+        (b"5", None, -32600),
+        (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":5}', 7, -32600),
+        (b'{"jsonrpc":"2.0","id":"seven","method":"ping","params":[]}', "seven", -32600),
+        (b'{"id":7,"method":"ping"}', 7, -32600),
+        (b'{"jsonrpc":"2.0","id":7,"method":5}', 7, -32600),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', None, -32600),
+        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', None, -32600),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', None, -32600),
+        (b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', None, -32700),
+        (b'{"jsonrpc":"2.0","id":7,"result":5}', None, -32600),  # the answer to a question that nobody asked
+    ],
+)  # fmt: skip
+def test_a_line_that_is_no_message_is_answered_and_not_waited_for(
+    line: bytes, number: int | str | None, code: int, tmp_path: Path, workspace: Workspace
+) -> None:
+    prelude = "import oryx_memory.mcp_server as server; server.LEAVING_PATIENCE = float('inf')"
+    command = after(prelude, "memory", "mcp", "-a", "ops")
+    done = real(command, stdin=HELLO + line.rstrip(b"\n") + b"\n\n" + request(8, "ping"), cwd=tmp_path)
+    first, refused, last = (json.loads(found) for found in done.out.splitlines())
+    assert (done.code, first["id"], last["id"]) == (0, 0, 8)
+    assert (refused["id"], refused["error"]["code"]) == (number, code)
+    assert contents(tmp_path, "ops") == []
+
+
+@pytest.mark.parametrize("named", [[1], {}, None, True, 1.5, "nobody"])
+def test_a_cancellation_of_nothing_changes_nothing(named: Any, tmp_path: Path, workspace: Workspace) -> None:
+    notification = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": named}}
+    asked = HELLO + json.dumps(notification).encode() + b"\n" + save(1, "所有 all")
+    done = real([ORYX, "memory", "mcp", "-a", "ops"], stdin=asked, cwd=tmp_path)
+    assert [json.loads(found)["id"] for found in done.out.splitlines()] == [0, 1]
+    assert done.code == 0
+
+
 def test_a_client_that_goes_in_the_middle_leaves_whole_entries(tmp_path: Path, workspace: Workspace) -> None:
     with server(tmp_path) as process:
         say(process, HELLO)
@@ -390,6 +433,34 @@ def test_sigterm_ends_the_server_and_half_a_call_never_stays(busy: bool, tmp_pat
         assert process.stderr
         assert process.stderr.read() == b""
     assert contents(tmp_path, "ops") in ([], ["whole or not at all"])
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "the end of the input"])
+def test_a_client_that_reads_nothing_does_not_keep_the_server(how: str, tmp_path: Path, workspace: Workspace) -> None:
+    memory(
+        "append",
+        "-a",
+        "ops",
+        "--root",
+        str(tmp_path),
+        "--lines",
+        stdin="\n".join(f"{n} {'字' * 300}" for n in range(40)),
+    )
+    prelude = "import oryx_memory.mcp_server as server; server.LEAVING_PATIENCE = server.WRITING_PATIENCE = 0.2"
+    command = after(prelude, "memory", "mcp", "-a", "ops")
+    asked = [request(number, "tools/call", name="list_memories", arguments={}) for number in range(1, 101)]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=-1, stdout=-1, stderr=-1, bufsize=0) as process:
+        say(process, HELLO)
+        answer(process)
+        say(process, b"".join(asked))
+        assert process.stdin
+        if how == "SIGTERM":
+            process.send_signal(signal.SIGTERM)
+        else:
+            process.stdin.close()
+        assert process.wait(PATIENCE) == 0
+        assert process.stderr
+        assert process.stderr.read() == b""
 
 
 def test_without_the_extra_one_line_names_it(tmp_path: Path) -> None:
