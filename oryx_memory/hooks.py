@@ -7,17 +7,17 @@ them and is not in them, so that no text can end the block.
 """
 
 import json
-import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import sha256
 from shlex import quote
 from typing import Any, NamedTuple
 
-from oryx_memory.entry import Scope
+from oryx_memory.entry import Entry, Scope
 from oryx_memory.errors import RejectedInput
 from oryx_memory.messages import compact
-from oryx_memory.window import Memory
+from oryx_memory.window import Memory, cut_note
 
 LIMIT = 9_500  # characters of an answer, counted as the client does: in UTF-16 units
 STOP = "Stop"
@@ -30,8 +30,6 @@ _FRAME = 1_000  # kept back for all that is not an entry
 _NAME_CHARS = 80  # of an agent's name in the frame
 _NOT_SAID = ("<local-command-", "<bash-", "<task-notification", "<system-reminder", "[Request interrupted by user")
 _NOT_SAID_BLOCK = ("<system-reminder", "<ide_")
-_COMMAND = re.compile(r"<command-name>\s*(.*?)\s*</command-name>", re.DOTALL)
-_ARGUMENTS = re.compile(r"<command-args>\s*(.*?)\s*</command-args>", re.DOTALL)
 
 
 class Client(StrEnum):
@@ -86,7 +84,7 @@ def parse_event(data: bytes) -> Event:
         _text(found.get("session_id")),
         _text(found.get("transcript_path")),
         _text(found.get("cwd")),
-        _text(found.get("last_assistant_message")),
+        _text(found.get("last_assistant_message")).strip(),
         found.get("stop_hook_active") is True,
     )
 
@@ -156,15 +154,28 @@ def _fitting(memory: Memory) -> tuple[str, str]:
             room -= size
     window: list[str] = []
     shown = [memory.section(Scope.ARCHIVAL)] if memory.cut else [entry.text for entry in memory.window]
+    cut = 0
     for text in reversed(shown):
         if (size := _size(f"{text}\n")) > room:
+            if not window and (start := _start(newest := memory.window[-1], room)):
+                cut = len(newest.text) - len(start)
+                window.append(start + cut_note(newest, cut))
             break
         window.insert(0, text)
         room -= size
     text = "\n".join([Scope.CORE.heading, "\n".join(core), Scope.ARCHIVAL.heading, "\n".join(window)])
-    left = ((len(memory.core) - len(core), "core"), (memory.outside + len(shown) - len(window), "older archival"))
+    kind = "older archival" if window else "archival"  # the newest is among them
+    left = ((len(memory.core) - len(core), "core"), (memory.outside + len(shown) - len(window), kind))
     parts = [f"{count:,} {kind} {'entry' if count == 1 else 'entries'}" for count, kind in left if count]
+    parts += [f"{cut:,} characters of the newest archival entry"] if cut else []
     return text, f"left out: {' and '.join(parts)}" if parts else ""
+
+
+def _start(entry: Entry, room: int) -> str:
+    """As much of an entry's start as there is room for with the note that it is cut; empty where that is nothing."""
+    room -= _size(f"{cut_note(entry, len(entry.text))}\n")
+    fits = bisect_right(range(len(entry.text) + 1), room, key=lambda count: _size(entry.text[:count]))
+    return entry.text[: max(0, fits - 1)]
 
 
 def _size(text: str) -> int:
@@ -202,13 +213,20 @@ def _joined(content: object, *, without: tuple[str, ...] = ()) -> str:
 
 def _said(content: object) -> str:
     """What the user said in a message; empty where it is not the user who speaks in it."""
-    kinds = {block.get("type") for block in content if isinstance(block, dict)} if isinstance(content, list) else set()
+    blocks = content if isinstance(content, list) else []
+    kinds = {kind for block in blocks if isinstance(block, dict) and (kind := _text(block.get("type")))}
     if "tool_result" in kinds:
         return ""
     text = _joined(content, without=_NOT_SAID_BLOCK)
     if not text:
-        return f"[{', '.join(sorted(map(str, kinds - {'text'})))}]" if kinds - {"text"} else ""
-    if text.startswith("<command-") and (command := _COMMAND.search(text)):
-        arguments = _ARGUMENTS.search(text)
-        return f"{command[1]} {arguments[1] if arguments else ''}".strip()
+        return f"[{', '.join(sorted(kinds - {'text'}))}]" if kinds - {"text"} else ""
+    if text.startswith("<command-") and (command := _between(text, "command-name")) is not None:
+        return f"{command} {_between(text, 'command-args') or ''}".strip()
     return "" if text.startswith(_NOT_SAID) else text
+
+
+def _between(text: str, tag: str) -> str | None:
+    """What stands in the first element of that tag; None where there is none."""
+    _, begin, rest = text.partition(f"<{tag}>")
+    inner, end, _ = rest.partition(f"</{tag}>")
+    return inner.strip() if begin and end else None

@@ -182,6 +182,24 @@ def test_what_does_not_fit_is_said_in_the_text_and_on_standard_error(tmp_path: P
     assert words[0] in given
 
 
+@pytest.mark.parametrize("max_chars", [20_000, 9_000])
+def test_a_newest_entry_that_is_larger_than_the_room_is_shown_from_its_start(max_chars: int, tmp_path: Path) -> None:
+    newest = Entry("- [2026-07-02 08:00:09] 最新 " + "字x" * 6_000)
+    archival = [*(Entry(f"- older {number}") for number in range(4)), newest]
+    found = context(Event("SessionStart"), load((), reversed(archival), 5, max_chars), "ops")
+    given = json.loads(found.text)["hookSpecificOutput"]["additionalContext"]
+    shown = re.search(r"- \[2026-07-02 08:00:09\] 最新 [字x]+(?=…（已截断 (\d+) 字)", given)
+    assert shown
+    assert len(shown[0]) > 8_000
+    assert len(shown[0]) + int(shown[1]) == len(newest.text)
+    assert found.left_out == (
+        f"left out: 4 older archival entries and {int(shown[1]):,} characters of the newest archival entry"
+    )
+    core = [Entry("- " + "核" * 8_460, Scope.CORE)]
+    full = context(Event("SessionStart"), load(core, reversed(archival), 5, max_chars), "ops")
+    assert full.left_out == "left out: 5 archival entries"
+
+
 @given(
     st.lists(entries(), max_size=8),
     st.lists(texts.filter(lambda text: text.strip()), max_size=4),
@@ -260,10 +278,20 @@ def test_the_reply_that_the_client_gives_counts_before_a_transcript_that_lags_be
     assert footprints(tmp_path) == [FOOTPRINT]
 
 
-def test_a_reply_that_is_an_error_is_not_recorded(tmp_path: Path) -> None:
+def test_a_blank_reply_of_the_client_does_not_hide_that_of_the_transcript(tmp_path: Path) -> None:
+    make_ops(tmp_path)
+    transcript(tmp_path, *TURN)
+    assert hook(*RECORD, stdin=event("Stop", tmp_path, last_assistant_message=" \n"), cwd=tmp_path).code == 0
+    assert footprints(tmp_path) == [FOOTPRINT]
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"last_assistant_message": "API Error: 529"}], ids=["without-reply", "with-reply"]
+)
+def test_a_reply_that_is_an_error_is_not_recorded(more: dict[str, str], tmp_path: Path) -> None:
     make_ops(tmp_path)
     transcript(tmp_path, said("hi"), replied("API Error: 529 Overloaded", isApiErrorMessage=True))
-    done = hook(*RECORD, stdin=event("Stop", tmp_path), cwd=tmp_path)
+    done = hook(*RECORD, stdin=event("Stop", tmp_path, **more), cwd=tmp_path)
     assert (done.code, done.out) == (0, "")
     assert footprints(tmp_path) == []
 
@@ -288,6 +316,10 @@ def test_a_reply_that_is_an_error_is_not_recorded(tmp_path: Path) -> None:
             ],
             ("/review PR 7", ""),
         ),
+        ([said([{"type": {}}, {"type": None}, {"type": 5}, {"type": "image"}]), replied("b")], ("[image]", "b")),
+        ([said([{"type": {}}]), replied("b")], None),
+        ([said("<command-name>" + " " * 100_000 + "x")], ("<command-name>" + " " * 100_000 + "x", "")),
+        ([said("<command-name> /clear </command-name>")], ("/clear", "")),
         ([said("a <command-name> in a question"), replied("b")], ("a <command-name> in a question", "b")),
         ([said("x"), replied("one", number=1), replied("two", number=1)], ("x", "one\ntwo")),
         ([said("x"), replied("one", number=1), replied("two", number=2)], ("x", "two")),
@@ -357,6 +389,8 @@ def test_credentials_and_control_characters_of_a_turn_do_not_reach_the_memory_or
         (RECORD, b'{"hook_event_name": "Stop", "transcript_path": "/dev/zero"}', "no regular file"),
         (RECORD, b'{"hook_event_name": "Stop", "transcript_path": "fifo"}', "no regular file"),
         (RECORD, b'{"hook_event_name": "Stop", "transcript_path": "a\\u0000b"}', "cannot be read"),
+        (RECORD, b'{"hook_event_name": "Stop", "transcript_path": "~nosuchuser/x"}', "~nosuchuser/x"),
+        (RECORD, b'{"hook_event_name": "Stop", "transcript_path": "~a\\u0000b/x"}', "cannot be read"),
         (RECORD, b'{"hook_event_name": "Stop", "transcript_path": "empty"}', "no message of the user"),
         ((*RECORD, "--no-such-option"), b"{}", "--no-such-option"),
         (("record",), b"{}", "--hook"),
@@ -375,6 +409,24 @@ def test_a_hook_that_cannot_be_served_ends_with_1_and_one_line(
     done = hook(*arguments, stdin=stdin, cwd=tmp_path)
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1), done.err
     assert words in done.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "memory --root /x record --hook claude-code",
+        "memory --root=/x record --hook claude-code",
+        "memory --bogus context --hook claude-code",
+        "--bogus memory record --hook claude-code",
+        "memory contxt --hook claude-code",
+        "memory recrod --hook=claude-code",
+        "memory record",
+        "record",
+    ],
+)
+def test_no_misspelt_hook_ends_with_2(command: str, tmp_path: Path) -> None:
+    done = real([ORYX, *command.split()], cwd=tmp_path)
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
 
 
 def test_an_open_silent_standard_input_is_not_waited_for(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def record(
         here.out.talk("nothing recorded: the answer is being continued, and its turn was recorded before")
         return
     turn = _turn(event)
-    if turn.failed and not event.reply:
+    if turn.failed:
         here.out.talk("nothing recorded: the reply was an error")
         return
     service = MemoryService(here.workspace, settings=here.settings, lock_timeout=here.lock_timeout)
@@ -117,8 +117,9 @@ def _standard_input() -> bytes:
 def _turn(event: Event) -> LastTurn:
     if not event.transcript:
         raise RejectedInput("the hook's JSON names no transcript_path, so there is no turn to record")
-    path = Path(event.transcript).expanduser()
+    path = Path(event.transcript)
     try:
+        path = Path(os.path.expanduser(path))
         turn = last_turn(_lines_backward(path))
     except FileProblem:
         raise
