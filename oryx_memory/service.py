@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -185,11 +186,14 @@ class MemoryService:
         """Every live entry of an agent, or of the current one, both sections, in stored order."""
         return self._store(current_agent_name() if agent is None else agent).read()
 
-    def record_trigger(self, user_message: str, reply: str, ok: bool = True) -> Entry | None:
+    def record_trigger(
+        self, user_message: str, reply: str, ok: bool = True, *, since: datetime | None = None
+    ) -> Entry | None:
         """Record in one archival line, the footprint, that the current agent was asked and replied; returns its entry.
 
         None, and no line, where the reply failed (`ok` is False) or `[footprint] enabled` is false. Likely credentials
-        are replaced by their kind, unless `[guard] secrets` is off: nobody chose to remember these words.
+        are replaced by their kind, unless `[guard] secrets` is off: nobody chose to remember these words. `since` is for a
+        caller who was stopped in a call before: the same footprint from then on, by its own time, is it.
         """
         if not ok or not self.settings["footprint.enabled"]:
             return None
@@ -199,7 +203,11 @@ class MemoryService:
             from oryx_memory.guard import masked
 
             user_message, reply = masked(user_message), masked(reply)
-        return self._store(current_agent_name()).append(footprint(user_message, reply))
+        store, content = self._store(current_agent_name()), footprint(user_message, reply)
+        for entry in reversed(store.read().archival if since else ()):
+            if since and entry.content == content and entry.time and entry.time >= since:
+                return entry
+        return store.append(content)
 
     def _store(self, agent: str | None) -> LongTermMemoryStore:
         """The memory of an agent; for a name that the backend cannot have the global one, with a warning."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import FRIDAY, ORYX, PATIENCE, UV, make_ops, real, with_path
+from command import FRIDAY, ORYX, PATIENCE, UV, after, make_ops, real, with_path
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import entries, texts
@@ -268,6 +268,27 @@ def test_many_hooks_of_one_turn_at_once_record_it_once(tmp_path: Path) -> None:
         process.stdin.close()
     assert [process.wait(PATIENCE) for process in started] == [0] * 4
     assert footprints(tmp_path) == [FOOTPRINT]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("backend", ["markdown", "sqlite"])
+def test_a_hook_that_is_killed_around_the_append_and_called_again_records_the_turn_once(
+    moment: str, backend: str, tmp_path: Path
+) -> None:
+    make_ops(tmp_path)
+    (tmp_path / ".oryxos" / "memory.toml").write_text(f'backend = "{backend}"\n')
+    transcript(tmp_path, *TURN)
+    act = {"before": "die()", "after": "record(*words, **more); die()"}[moment]
+    prelude = (
+        "import os\nfrom oryx_memory.service import MemoryService\nrecord = MemoryService.record_trigger\n"
+        f"def die(): os.kill(os.getpid(), 9)\ndef killed(*words, **more): {act}\n"
+        "MemoryService.record_trigger = killed"
+    )
+    assert real(after(prelude, "memory", *RECORD), stdin=event("Stop", tmp_path), cwd=tmp_path).code == -9
+    assert footprints(tmp_path) == [FOOTPRINT] * (moment == "after")
+    for _ in range(2):
+        assert hook(*RECORD, stdin=event("Stop", tmp_path), cwd=tmp_path).code == 0
+        assert footprints(tmp_path) == [FOOTPRINT]
 
 
 def test_the_reply_that_the_client_gives_counts_before_a_transcript_that_lags_behind(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from select import select
@@ -59,11 +60,12 @@ def record(
         return
     service = MemoryService(here.workspace, settings=here.settings, lock_timeout=here.lock_timeout)
     store = here.store(create=True)  # an agent's name that cannot be is refused
-    with _once(here, f"{event.session}\0{turn.id}\0{store.agent}") as is_new, current_agent(store.agent):
+    what = f"{event.session}\0{turn.id}\0{store.agent}"
+    with _once(here, what, service.clock()) as (is_new, since), current_agent(store.agent):
         if not is_new:
             here.out.talk("nothing recorded: the turn was recorded before")
             return
-        entry = service.record_trigger(turn.said, event.reply or turn.reply)
+        entry = service.record_trigger(turn.said, event.reply or turn.reply, since=since)
     here.out.talk(f"recorded {entry.id} for {title(store.agent)}" if entry else "nothing recorded: footprints are off")
 
 
@@ -154,17 +156,37 @@ def _lines_backward(path: Path) -> Iterator[bytes]:
 
 
 @contextmanager
-def _once(here: Here, what: str) -> Iterator[bool]:
-    """Whether this was done before, in this workspace, by anybody; if not, and no error comes, it is from now on.
+def _once(here: Here, what: str, now: datetime) -> Iterator[tuple[bool, datetime | None]]:
+    """Whether this was done before, in this workspace, by anybody; if not, and no error comes, it is from now on. And where
+    somebody began and did not come to the end, since when it may be done all the same.
 
     The list is state: without it a repeated call would record a turn again, and `clean` takes such a line out.
     """
-    lock = files.Lock(here.workspace.clean_lock_file.with_name("recorded.lock"), (), here.lock_timeout)
-    path = files.resolve(lock.path.with_suffix(".turns"), here.workspace.root)
+    place = here.workspace.clean_lock_file.with_name("recorded.lock")
+    path = files.resolve(place.with_suffix(".turns"), here.workspace.root)
     name = sha256(what.encode(errors="surrogatepass")).hexdigest()[:24]
-    with lock:
-        known = (files.read(path) or b"").decode(errors="replace").split("\n")[-_KNOWN_TURNS:]
-        yield name not in known
-        if name not in known:
-            path.write_text("\n".join([*known, name]))
-            files.adopt(path, path.parent)
+
+    def note(line: str) -> None:
+        others = {other: when for other, when in _turns(path).items() if other != name}
+        lines = [f"{other} {when}".rstrip() for other, when in others.items()][-_KNOWN_TURNS + 1 :]
+        files.replace(lock, path, lambda _: "\n".join([*lines, line]).encode())
+
+    with files.Lock(place, (path,), here.lock_timeout) as lock:
+        begun = _turns(path).get(name)
+        if begun == "":
+            yield False, None
+            return
+        try:
+            since = datetime.fromisoformat(begun).replace(tzinfo=None) if begun else None
+        except ValueError:  # not what we wrote
+            since = None
+        if not since:
+            note(f"{name} {now.replace(microsecond=0).isoformat()}")
+        yield True, since
+        note(name)
+
+
+def _turns(path: Path) -> dict[str, str]:
+    """The turns of the list, each with the time when it was begun, which is empty for one that is done."""
+    lines = (files.read(path) or b"").decode(errors="replace").split("\n")
+    return {name: when for name, _, when in (line.partition(" ") for line in lines) if name}
