@@ -179,7 +179,7 @@ class Sessions:
             rows = self._rows(connection) if connection else []
         found: list[Session] = []
         for row in sorted(rows, key=lambda row: self._epoch(row[7]) or self._epoch(row[6]) or 0.0, reverse=True):
-            if (agent is None or row[1] == agent) and (archived or row[5] != _ARCHIVED):
+            if (agent is None or _word(row[1]) == agent) and (archived or _word(row[5]) != _ARCHIVED):
                 try:
                     found.append(self._session(row))
                 except FileProblem as error:
@@ -191,7 +191,8 @@ class Sessions:
         with self._reading() as connection:
             if connection is None or not database.has_table(connection, "sessions"):
                 return []
-            return sorted(str(name) for (name,) in connection.execute("SELECT DISTINCT profile_name FROM sessions"))
+            names = {_word(name) for (name,) in connection.execute("SELECT DISTINCT profile_name FROM sessions")}
+            return sorted(names - {""})
 
     def number(self, session_id: str) -> int:
         """The number of a session's row. Raises NothingFound."""
@@ -256,7 +257,7 @@ class Sessions:
             found = connection.execute(f"SELECT {_COLUMNS} FROM sessions WHERE session_id = ?", (session_id,))
             if row := found.fetchone():
                 return tuple(row)
-            ids = [str(name) for (name,) in connection.execute("SELECT session_id FROM sessions")]
+            ids = [_word(name) for (name,) in connection.execute("SELECT session_id FROM sessions")]
             raise self._unknown(session_id, ids)
         raise self._unknown(session_id)
 
@@ -266,7 +267,8 @@ class Sessions:
         return NothingFound(f"no session {session_id} in {self.path}; {hint}")
 
     def _session(self, row: tuple[Any, ...]) -> Session:
-        name, agent, channel, user, stored, status, *times = row
+        name, agent, channel, user, status = (_word(row[number]) for number in (0, 1, 2, 3, 5))
+        stored, times = row[4], row[6:]
         try:
             messages = parse(stored)
         except ValueError as error:
@@ -335,6 +337,13 @@ def _lines(message: Message) -> Iterator[str]:
     yield from re.split(r"\r\n|\r|\n", message.content)
     for call in message.tool_calls:
         yield f"{call.name} {call.readable_arguments}"
+
+
+def _word(value: object) -> str:
+    """What stands in a column of texts, where another program may have put anything; empty for NULL."""
+    if value is None:
+        return ""
+    return _text(value) if isinstance(value, bytes) else str(value)
 
 
 def _text(data: bytes) -> str:

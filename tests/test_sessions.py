@@ -16,6 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
+from command import memory
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -453,6 +454,36 @@ def test_what_a_killed_writer_acknowledged_is_there_once(tmp_path: Path) -> None
     assert there[: len(acknowledged)] == acknowledged
     assert len(there) <= len(acknowledged) + 1
     assert len(_turns_of(path, "other")) == 30
+
+
+def test_columns_in_which_another_program_put_no_text_are_read_as_texts(tmp_path: Path) -> None:
+    path = tmp_path / "oryxos.db"
+    memory("init", "--root", str(tmp_path))
+    _sql(
+        path,
+        "CREATE TABLE sessions (session_id PRIMARY KEY, profile_name, channel, user_id, messages_json, status, created_at, last_active_at, archived_at)",
+    )
+    said = compact([ASK.as_oryxos(), REPLY.as_oryxos()])
+    for row in (
+        ("cli:a:ops", "ops", "cli", "a", "active"),
+        (None, "ops", None, None, None),
+        (b"cli:b:ops", b"ops", b"cli", b"\xff", b"active"),
+        (b"cli:c:\xff", b"\xff", 5, 2.5, b"archived"),
+        (7, None, "cli", "d", 0),
+    ):
+        _sql(path, "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", *row[:4], said, row[4], 0, b"x", None)
+    sessions = _open(path)
+    found = {session.id: session for session in sessions.list(archived=True)}
+    assert set(found) == {"cli:a:ops", "", "cli:b:ops", "cli:c:\ufffd", "7"}
+    assert (found[""].status, found["cli:b:ops"].agent, found["cli:b:ops"].user) == ("", "ops", "\ufffd")
+    assert {session.id for session in sessions.list("ops")} == {"cli:a:ops", "", "cli:b:ops"}
+    assert sessions.agents() == ["ops", "\ufffd"]
+    assert {hit.session_id for hit in sessions.search("复核")} == set(found)
+    with pytest.raises(NothingFound):
+        sessions.get("cli:nobody:ops")
+    for command in (("session", "list"), ("session", "search", "复核"), ("episodes", "谁复核")):
+        done = memory(*command, "--root", str(tmp_path / ".oryxos"))
+        assert (done.code, done.err) == (0, ""), command
 
 
 # Searching
