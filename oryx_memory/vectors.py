@@ -44,6 +44,7 @@ REFUSED = 20  # texts that a model refuses in one run; one that refuses more is 
 ENOUGH = 20  # candidates, of which the least similar shows what a model gives to texts that have nothing in common
 _BATCH = 1000  # rows of one transaction, and vectors that are compared at once
 _CHUNK = 64  # vectors of a chunk of vec0; each memory has one at least, and more are not faster
+_PARTS = ("chunks", "rowids", "vector_chunks00", "info")  # the tables that a vec0 table keeps all it has in
 
 T = TypeVar("T")
 
@@ -145,6 +146,17 @@ def _make(index: Index) -> None:
         for statement in _TABLES:
             kind = statement.split(" ", 2)[1]
             index.connection.execute(statement.replace(f"CREATE {kind} ", f"CREATE {kind} IF NOT EXISTS ", 1))
+
+
+def _has_cache(index: Index) -> bool:
+    """As `has_tables`, for what takes vectors away: the cache outlives a change of the entries' format, and what went with
+    them is made.
+    """
+    with index.problems():
+        if not database.has_table(index.connection, "embedding"):
+            return False
+    _make(index)
+    return True
 
 
 # Models.
@@ -372,43 +384,102 @@ def _batches(numbers: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def _file(index: Index, model: int, dimensions: int) -> None:
-    """Bring the vec0 table of a model up to date, if sqlite-vec is here; the lock is held for a batch at a time."""
+    """Bring the vec0 table of a model up to date, if sqlite-vec is here; one in which this fails is made anew."""
     if not _has_vec(index):
         return
+    try:
+        _fill(index, model, dimensions)
+    except FileProblem:
+        with index.problems(), database.transaction(index.connection):
+            _remove(index, model)
+        _fill(index, model, dimensions)
+
+
+def _fill(index: Index, model: int, dimensions: int) -> None:
+    """As `_file`; the lock is held for a batch at a time."""
     connection, table = index.connection, f"vectors_{model}"
     sql = (
         "SELECT d.entry, d.memory, v.vector FROM embedded d JOIN embedding v ON v.number = d.embedding "
-        f"WHERE d.model = ? AND d.entry NOT IN (SELECT rowid FROM {table}) LIMIT {_BATCH}"
+        "WHERE d.model = ? AND typeof(v.vector) = 'blob' AND length(v.vector) = ? "
+        f"AND d.entry NOT IN (SELECT rowid FROM {table}_rowids) LIMIT {_BATCH}"
     )
     with index.problems():
         with database.transaction(connection):
-            if not connection.execute("SELECT 1 FROM filed WHERE model = ?", (model,)).fetchone():
-                connection.execute(f"DROP TABLE IF EXISTS {table}")
+            filed = connection.execute("SELECT 1 FROM filed WHERE model = ?", (model,)).fetchone()
+            if not filed or not _is_whole(index, model):
+                _remove(index, model)
                 connection.execute(
                     f"CREATE VIRTUAL TABLE {table} USING vec0(memory INTEGER PARTITION KEY, "
                     f"vector FLOAT[{dimensions}] distance_metric=cosine, chunk_size={_CHUNK})"
                 )
-                connection.execute("DELETE FROM stale WHERE model = ?", (model,))
                 connection.execute("INSERT INTO filed VALUES (?, 0)", (model,))
         whole = False
         while not whole:
             with database.transaction(connection):
                 _unfile(index, model)
-                rows = connection.execute(sql, (model,)).fetchall()
+                rows = connection.execute(sql, (model, 4 * dimensions)).fetchall()
                 connection.executemany(f"INSERT INTO {table} (rowid, memory, vector) VALUES (?, ?, ?)", rows)
                 whole = len(rows) < _BATCH
                 connection.execute("UPDATE filed SET whole = ? WHERE model = ?", (whole, model))
 
 
-def _unfile(index: Index, model: int) -> None:
-    """Take what is stale out of a vec0 table."""
+def _unfile(index: Index, model: int) -> bool:
+    """Take what is stale out of a vec0 table; whether all of it was there."""
     stale = index.connection.execute("SELECT entry FROM stale WHERE model = ?", (model,)).fetchall()
-    index.connection.executemany(f"DELETE FROM vectors_{model} WHERE rowid = ?", stale)
+    gone = index.connection.executemany(f"DELETE FROM vectors_{model} WHERE rowid = ?", stale).rowcount if stale else 0
     index.connection.execute("DELETE FROM stale WHERE model = ?", (model,))
+    return gone == len(stale)
+
+
+def _shred(index: Index, model: int) -> None:
+    """Leave no byte of what is stale in a vec0 table. Without sqlite-vec, or where the table is damaged, no single row can be
+    taken out: it goes as a whole.
+    """
+    try:
+        with index.problems(), database.transaction(index.connection):
+            if _has_vec(index) and _is_whole(index, model) and _unfile(index, model):
+                return
+    except FileProblem:
+        pass  # damaged inside
+    _remove(index, model)
+
+
+def _is_whole(index: Index, model: int) -> bool:
+    """Whether a vec0 table has all of its parts; without one of them vec0 fails, or takes the process with it."""
+    return all(
+        database.has_table(index.connection, f"vectors_{model}{end}") for end in ("", *(f"_{part}" for part in _PARTS))
+    )
+
+
+def _sweep(index: Index) -> None:
+    """Remove the vec0 tables that are not filed, and what is left of others."""
+    filed = {model for (model,) in index.connection.execute("SELECT model FROM filed")}
+    names = index.connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name GLOB 'vectors_[0-9]*'"
+    )
+    numbers = {name.split("_")[1] for (name,) in names.fetchall()}
+    for model in {int(number) for number in numbers if number.isdecimal()} - filed:
+        _remove(index, model)
+
+
+def _remove(index: Index, model: int) -> None:
+    """Remove a vec0 table, damaged or not: its parts by name, and then, with sqlite-vec, the table itself, which wants parts
+    of those names to remove. Without, an empty name stays.
+    """
+    connection, table = index.connection, f"vectors_{model}"
+    named = _has_vec(index) and database.has_table(connection, table)
+    for part in _PARTS:
+        connection.execute(f"DROP TABLE IF EXISTS {table}_{part}")
+        if named:
+            connection.execute(f"CREATE TABLE {table}_{part} (x)")
+    if named:
+        connection.execute(f"DROP TABLE {table}")
+    for kept in ("filed", "stale"):
+        connection.execute(f"DELETE FROM {kept} WHERE model = ?", (model,))
 
 
 def _is_filed(index: Index, model: int) -> bool:
-    """Whether the vec0 table of a model has all of its vectors."""
+    """Whether the vec0 table of a model shall have all of its vectors."""
     return bool(index.connection.execute("SELECT 1 FROM filed WHERE model = ? AND whole", (model,)).fetchone())
 
 
@@ -431,12 +502,6 @@ def _chunks(index: Index, memory: int, model: int, size: int) -> Iterator[tuple[
     yield from index.connection.execute(sql, (memory, size))
 
 
-def _blank(index: Index, model: int) -> None:
-    """Without sqlite-vec no row can be taken out of its table, but its bytes can be; the table is then made anew."""
-    index.connection.execute(f"UPDATE vectors_{model}_vector_chunks00 SET vectors = zeroblob(length(vectors))")
-    index.connection.execute("DELETE FROM filed WHERE model = ?", (model,))
-
-
 # Taking vectors away.
 
 
@@ -444,12 +509,13 @@ def reset(index: Index, memory: int) -> None:
     """Take the vectors of a memory, the vec0 tables and what is unsound in the cache away, so that `embed` makes them
     anew; what is sound stays in the cache and costs nothing.
     """
-    if not has_tables(index):
+    if not _has_cache(index):
         return
     with index.problems(), database.transaction(index.connection):
         for table in ("embedded", "covered"):
             index.connection.execute(f"DELETE FROM {table} WHERE memory = ?", (memory,))
         index.connection.execute("DELETE FROM filed")
+        _sweep(index)
         rows = index.connection.execute(
             "SELECT v.number, v.vector, m.dimensions FROM embedding v JOIN model m ON m.number = v.model"
         )
@@ -460,29 +526,27 @@ def reset(index: Index, memory: int) -> None:
 
 def prune(index: Index, stores: Collection[LongTermMemoryStore]) -> int:
     """Take out of the cache what no entry of the memories has, live or retired, whatever the model; returns how many."""
-    if not has_tables(index):
+    if not _has_cache(index):
         return 0
     alive = {_digest(entry.content) for store in stores for entry in store.stream()}
     with index.problems(), database.transaction(index.connection):
         number = _forget(index, alive)
-        unused = "SELECT model FROM filed WHERE model NOT IN (SELECT model FROM embedded)"
-        for (model,) in index.connection.execute(unused).fetchall() if _has_vec(index) else ():
-            index.connection.execute(f"DROP TABLE IF EXISTS vectors_{model}")
-            index.connection.execute("DELETE FROM filed WHERE model = ?", (model,))
-            index.connection.execute("DELETE FROM stale WHERE model = ?", (model,))
+        index.connection.execute("DELETE FROM filed WHERE model NOT IN (SELECT model FROM embedded)")
+        _sweep(index)
     return number
 
 
 def purge(index: Index, store: LongTermMemoryStore) -> None:
     """Take what was destroyed in a memory, which has left the index's entries, out of the cache and of the vec0 tables."""
-    if not has_tables(index):
+    if not _has_cache(index):
         return
     alive = {_digest(entry.content) for entry in store.stream()}
     with index.problems(), database.transaction(index.connection):
         _forget(index, alive)
+        _sweep(index)
         stale = "SELECT DISTINCT model FROM stale WHERE model IN (SELECT model FROM filed)"
         for (model,) in index.connection.execute(stale).fetchall():
-            (_unfile if _has_vec(index) else _blank)(index, model)
+            _shred(index, model)
 
 
 def _forget(index: Index, alive: Collection[bytes]) -> int:
@@ -517,7 +581,7 @@ def _from_chunks(index: Index, memory: int, model: int, query: "Vector") -> "tup
     """
     import numpy
 
-    if not _is_filed(index, model):
+    if not _is_filed(index, model) or not _is_whole(index, model):
         return None
     held, numbers, scores = [b""], [b""], [numpy.empty(0, "<f4")]
     for validity, rowids, chunk in _chunks(index, memory, model, query.nbytes):
@@ -539,7 +603,7 @@ def _from_cache(index: Index, memory: int, model: int, query: "Vector") -> "tupl
 
     sql = (
         "SELECT d.entry, v.vector FROM embedded d JOIN embedding v ON v.number = d.embedding "
-        "WHERE d.memory = ? AND d.model = ? AND length(v.vector) = ?"
+        "WHERE d.memory = ? AND d.model = ? AND typeof(v.vector) = 'blob' AND length(v.vector) = ?"
     )
     rows = index.connection.execute(sql, (memory, model, query.nbytes))
     numbers: list[int] = []
@@ -698,8 +762,12 @@ def verify(index: Index, memory: int) -> list[str]:
         found += (
             f"the vectors of {name} are miscounted" for (name,) in index.connection.execute(miscounted, (memory,))
         )
-        for model, ours in vectors.items():
-            found += _misfiled(index, memory, model, ours)
+    for model, ours in vectors.items():
+        try:
+            with index.problems():
+                found += _misfiled(index, memory, model, ours)
+        except FileProblem as error:
+            found.append(f"the table that is searched, vectors_{model}, cannot be read: {error.__cause__}")
     return found
 
 
@@ -707,6 +775,8 @@ def _misfiled(index: Index, memory: int, model: int, vectors: Mapping[int, bytes
     """What the vec0 table of a model has otherwise than the vectors of a memory by entry."""
     if not _is_filed(index, model):
         return []  # it is not searched
+    if not _is_whole(index, model):
+        return [f"the table that is searched, vectors_{model}, is not whole"]
     (size,) = index.connection.execute("SELECT 4 * dimensions FROM model WHERE number = ?", (model,)).fetchone()
     filed: dict[int, bytes] = {}
     for validity, rowids, chunk in _chunks(index, memory, model, size):
@@ -719,9 +789,11 @@ def _misfiled(index: Index, memory: int, model: int, vectors: Mapping[int, bytes
     return [f"entry number {number} has another vector in the table that is searched" for number in sorted(wrong)]
 
 
-def _fault(vector: bytes, dimensions: int) -> str | None:
+def _fault(vector: object, dimensions: int) -> str | None:
     """What is wrong with a stored vector, or None."""
-    if not isinstance(vector, bytes) or len(vector) != 4 * dimensions:
+    if not isinstance(vector, bytes):
+        return "is no vector"
+    if len(vector) != 4 * dimensions:
         return f"has {len(vector) / 4:g} numbers, not {dimensions}"
     length = hypot(*memoryview(vector).cast("f"))
     return None if abs(length - 1) < 1e-3 else f"has the length {length:g}, not 1"

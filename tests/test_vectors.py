@@ -657,9 +657,34 @@ def test_settings_are_told_apart_and_the_key_cannot_be_read() -> None:
 # Taking away.
 
 
+def _damaged(statement: str) -> Callable[[Workspace, LongTermMemoryStore], None]:
+    def act(workspace: Workspace, store: LongTermMemoryStore) -> None:
+        with standard(workspace) as index:
+            index.connection.execute(statement)
+
+    return act
+
+
+def _rebuilt(workspace: Workspace, store: LongTermMemoryStore) -> None:
+    with opened(workspace) as index:
+        vectors.reset(index, index.rebuild(store))
+
+
+_PARTS = [f"vectors_1_{part}" for part in ("chunks", "rowids", "vector_chunks00", "info")]
+BEFORE = {
+    "nothing": lambda workspace, store: None,
+    "another format": _damaged("UPDATE meta SET value = '2 old'"),
+    "a table that is not filed": _damaged("DELETE FROM filed"),
+    "a rebuild": _rebuilt,
+    **{f"{part} is gone": _damaged(f"DROP TABLE {part}") for part in _PARTS},
+    **{f"{part} is empty": _damaged(f"DELETE FROM {part}") for part in _PARTS},
+}
+
+
+@pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("purge_with", ["sqlite-vec", "the standard library"])
 def test_what_is_purged_leaves_its_vector_nowhere(
-    purge_with: str, store: LongTermMemoryStore, workspace: Workspace
+    purge_with: str, before: str, store: LongTermMemoryStore, workspace: Workspace
 ) -> None:
     embed(workspace, filled(store), model := Model())
     secret = store.append("the 4711 key is under the peanut", time=NOW)
@@ -673,6 +698,7 @@ def test_what_is_purged_leaves_its_vector_nowhere(
         return [trace in data for trace in traces]
 
     assert left() == [True] * 3
+    BEFORE[before](workspace, store)
     store.edit(changes.forget(secret.id, purge=True))
     if purge_with == "sqlite-vec":
         after_purge(workspace.index_file, store, 10)
@@ -721,6 +747,10 @@ DAMAGE = {
     "chunk of other entries": (f"{_CHUNKS} rowids = zeroblob(length(rowids))", "table that is searched"),
     "chunk cut": ("UPDATE vectors_1_vector_chunks00 SET vectors = zeroblob(3)", "table that is searched"),
     "miscounted": ("UPDATE covered SET without = without + 1", "are miscounted"),
+    "nothing": ("UPDATE embedding SET vector = NULL WHERE number = 4", "is no vector"),
+    "a text": ("UPDATE embedding SET vector = 'x' WHERE number = 4", "is no vector"),
+    "chunks with other columns": ("ALTER TABLE vectors_1_chunks RENAME COLUMN validity TO other", "cannot be read"),
+    **{f"without {part}": (f"DROP TABLE {part}", "is not whole") for part in _PARTS},
 }
 
 
@@ -738,6 +768,30 @@ def test_verify_names_what_is_wrong_and_a_rebuild_mends_it(
         vectors.reset(index, index.rebuild(store))
         assert vectors.embed(index, store, Model()).vectors == 4
     assert sound(workspace, store) == []
+
+
+@pytest.mark.parametrize("part", _PARTS)
+def test_index_makes_a_damaged_table_anew(part: str, store: LongTermMemoryStore, workspace: Workspace) -> None:
+    embed(workspace, filled(store), Model())
+    _damaged(f"DROP TABLE {part}")(workspace, store)
+    store.edit(changes.edit(store.recall_by_keyword("花生")[0].id, "peanut butter"))
+    assert embed(workspace, store, Model()) == (4, 4, 1, {})
+    assert sound(workspace, store) == []
+    assert ask(workspace, store, "花生", Model())[0][0] == "peanut butter"
+
+
+def test_no_table_of_a_model_that_is_not_used_is_left(store: LongTermMemoryStore, workspace: Workspace) -> None:
+    embed(workspace, filled(store), Model("first"))
+    embed(workspace, store, Model())
+    with opened(workspace) as index:
+        vectors.reset(index, index.rebuild(store))
+        vectors.embed(index, store, Model())
+        vectors.prune(index, [store])
+        names = {name for (name,) in index.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert {name for name in names if name.startswith("vectors_")} == {
+        "vectors_2",
+        *(f"vectors_2_{p[10:]}" for p in _PARTS),
+    }
 
 
 def test_an_index_without_vectors_has_nothing_to_verify_prune_or_purge(
