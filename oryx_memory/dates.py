@@ -44,9 +44,20 @@ _NUMBERS = {
 }  # fmt: skip
 _VAGUE = {"couple": (1, 3), "few": (2, 6), "several": (2, 7), "几": (2, 6), "幾": (2, 6), "数": (2, 7), "數": (2, 7)}
 _YEARS_BACK = {"今年": 0, "本年": 0, "去年": 1, "前年": 2, "大前年": 3, "明年": -1}
-_BACK = {"上上": 2, "上": 1, "这": 0, "這": 0, "本": 0, "当": 0, "當": 0, "下": -1}
+_BACK = {"上上": 2, "上": 1, "这": 0, "這": 0, "本": 0, "当": 0, "當": 0, "下": -1, "下下": -2}
 _BACK |= {"last": 1, "past": 1, "previous": 1, "this": 0, "on": 0, "next": -1}
-_DAYS_BACK = {"大前天": 3, "前天": 2, "昨": 1, "今": 0, "明": -1, "后": -2, "後": -2, "day before": 2}
+_DAYS_BACK = {
+    "大前天": 3,
+    "前天": 2,
+    "昨": 1,
+    "今": 0,
+    "明": -1,
+    "后": -2,
+    "後": -2,
+    "大后": -3,
+    "大後": -3,
+    "day before": 2,
+}
 _DAYS_BACK |= {"yesterday": 1, "last night": 1, "today": 0, "tonight": 0, "this": 0, "tomorrow": -1}
 _PARTS_OF_MONTH = {  # first and last day
     "初": (1, 10), "上旬": (1, 10), "early": (1, 10), "beginning of": (1, 10), "中旬": (11, 20), "mid": (11, 20),
@@ -180,6 +191,35 @@ def _in_month(match: "re.Match[str]", today: date) -> Iterator[_Days]:
         return start, end
 
     return _each_year(_year(groups, today), today, days)
+
+
+def _across_months(match: "re.Match[str]", today: date) -> Iterator[_Days]:
+    first, last = _number(match["month"]), _number(match["last_month"])
+
+    def days(year: int) -> tuple[date, date]:
+        start, _ = _month(year, first)
+        _, end = _month(_number(match["last_year"]) if match["last_year"] else year + (last < first), last)
+        return (
+            start.replace(day=_number(match["day"])) if match["day"] else start,
+            end.replace(day=_number(match["last"])) if match["last"] else end,
+        )
+
+    return _each_year(_year(match.groupdict(), today), today, days)
+
+
+def _this_day(match: "re.Match[str]", today: date) -> Iterator[_Days]:
+    """The day of another month or year that has the number of today."""
+    groups = match.groupdict()
+    year = _year({name: groups.get(name) for name in ("year", "from")}, today)
+    if year is not None:
+        day = today.replace(year=year)
+        yield day, day, 1.0
+        return
+    least, most = _count(match["count"]) if groups["count"] else (_BACK[match["back"]],) * 2
+    months = 12 if groups["unit"] in ("年", "year") else 1
+    for count in range(least, most + 1):
+        day = _months_before(today, count * months)[0].replace(day=today.day)
+        yield day, day, 1.0
 
 
 def _slashed(match: "re.Match[str]", today: date) -> Iterator[_Days]:
@@ -323,6 +363,14 @@ def _half_ago(match: "re.Match[str]", today: date) -> Iterator[_Days]:
         yield (*_units_before(today, "week", 2), 1.0)
 
 
+def _and_a_half_ago(match: "re.Match[str]", today: date) -> Iterator[_Days]:
+    count = _number(match["count"])
+    if match["month"]:
+        yield _months_before(today, count + 1)[0], _months_before(today, count)[1], 1.0
+    else:
+        yield (*_months_before(today, 12 * count + 6), 1.0)
+
+
 def _since(match: "re.Match[str]", today: date) -> Iterator[_Days]:
     most = _count(match["count"] or "1")[1]
     yield today - timedelta(days=most * _UNIT_DAYS[_unit(match["unit"])]), today, 1.0
@@ -332,7 +380,7 @@ def _since(match: "re.Match[str]", today: date) -> Iterator[_Days]:
 _N = "[0-9]{1,2}|[二三]?十[一二三四五六七八九]?|[一二三四五六七八九两兩]"
 _Y = "[0-9]{4}|[〇零一二三四五六七八九]{4}"
 _FROM = "今年|本年|去年|大?前年|明年"
-_NEAR = "(?<![早晚])(?P<back>上上|上|这|這|本|当|當|下)一?[个個]?"
+_NEAR = "(?<![早晚])(?P<back>上上|上|这|這|本|当|當|下下|下)一?[个個]?"
 _WEEK = "周|週|星期|礼拜|禮拜"
 _UNIT = f"天|日|[个個]?(?:{_WEEK})|[个個]月|年"
 _MONTH = (
@@ -347,11 +395,19 @@ _COUNT = (
 _OF_YEAR = r"(?:,? (?:of )?(?:(?P<year>[12][0-9]{3})\b(?![-/])|(?P<back>last|this|next) year\b))"
 _PART = "early|mid|late|beginning of|end of"
 _BEFORE = "in|of|since|during|until|till|by|before|after|from"
+_TO = "[到至~–—-]"
 _DIGIT = tuple("0123456789")
 _WEEK_SIGNS = ("周", "週", "星期", "礼拜", "禮拜")
 
 # The forms in the order in which they look: literals of which a query must have one, pattern, reader.
 _FORMS: tuple[tuple[tuple[str, ...], str, _Reader], ...] = (
+    (
+        ("今天", "今日"),  # 去年的今天, 两年前的今天, 上个月的今天
+        rf"(?:(?<![0-9〇零一二三四五六七八九])(?P<year>{_Y}) ?年|(?P<from>{_FROM})|{_NEAR}月"
+        rf"|(?<![0-9第])(?P<count>{_N})(?P<unit>[个個]月|年)(?:之|以)?前)的?今[天日]",
+        _this_day,
+    ),
+    ((" ago today",), rf"\b(?P<count>{_COUNT}) (?P<unit>month|year)s? ago today\b", _this_day),
     (
         _DIGIT,  # 2025-10-02, 2025/10/2, 2025.10.2
         r"(?<![0-9a-z./-])(?P<year>[12][0-9]{3})(?P<sign>[-/.])(?P<month>[0-9]{1,2})(?P=sign)(?P<day>[0-9]{1,2})"
@@ -374,10 +430,17 @@ _FORMS: tuple[tuple[tuple[str, ...], str, _Reader], ...] = (
         _slashed,
     ),
     (
-        ("月", "월"),  # 5月2号, 2025年10月, 去年三月, 4月下旬, 5月2日到5日, 5월 2일
+        ("月", "월"),  # 5月30日到6月2日, 2025年3月至5月
+        rf"(?<![0-9一二三四五六七八九十])(?:(?P<year>{_Y}|[0-9]{{2}}) ?[年년] ?|(?P<from>{_FROM})的?)?"
+        rf"(?P<month>{_N}) ?[月월]份?(?: ?(?P<day>{_N}) ?[日号號일]?)? ?{_TO} ?"
+        rf"(?:(?P<last_year>{_Y}) ?[年년] ?)?(?P<last_month>{_N}) ?[月월]份?(?: ?(?P<last>{_N}) ?[日号號일])?",
+        _across_months,
+    ),
+    (
+        ("月", "월"),  # 5月2号, 2025年10月, 去年三月, 4月下旬, 5月2日到5日, 5月2-5日, 5월 2일
         rf"(?<![0-9一二三四五六七八九十])(?:(?P<year>{_Y}|[0-9]{{2}}|[〇零一二三四五六七八九]{{2}}) ?[年년] ?"
         rf"|(?P<from>{_FROM})的?)?(?P<month>{_N}) ?[月월]份?"
-        rf"(?: ?(?P<day>{_N}) ?[日号號일](?: ?[到至~-] ?(?P<last>{_N}) ?[日号號일])?|的?(?P<part>[上中下]旬|初|底|末))?",
+        rf"(?: ?(?P<day>{_N})(?:(?: ?[日号號일])? ?{_TO} ?(?P<last>{_N}))? ?[日号號일]|的?(?P<part>[上中下]旬|初|底|末))?",
         _in_month,
     ),
     (
@@ -399,13 +462,14 @@ _FORMS: tuple[tuple[tuple[str, ...], str, _Reader], ...] = (
         r"(?:(?P<part>年?[初底末]|[上下]半年|[春夏秋冬](?=[天季]))[天季]?)?",
         _in_year,
     ),
-    (("天", "昨", "今", "明"), "(?P<day>大?前天|[昨今明][天日晚夜晨早]|[后後]天)", _near_day),
+    (("天", "昨", "今", "明"), "(?P<day>大?前天|[昨今明][天日晚夜晨早]|大?[后後]天)", _near_day),
     (_WEEK_SIGNS, rf"{_NEAR}(?:{_WEEK})(?P<weekday>[一二三四五六天末]|日(?!程))?", _in_week),
     (
         _WEEK_SIGNS,  # 周三; not 每周三, 一周三次
         rf"(?<![一二三四五六七八九十两兩几幾每各0-9个個])(?:{_WEEK})(?P<weekday>[一二三四五六天]|日(?!程))(?!年)",
         _near_weekday,
     ),
+    (("前",), rf"(?<![0-9第])(?P<count>{_N})(?:[个個]半(?P<month>月)|年半)(?:之|以)?前", _and_a_half_ago),
     (("前",), "半[个個]?(?P<unit>[年月])(?:之|以)?前", _half_ago),
     (("前",), rf"(?<![0-9第])(?P<count>{_N}|[0-9]{{3}}|[几幾数數])(?P<unit>{_UNIT})(?:之|以)?前", _ago),
     (
