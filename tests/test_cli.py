@@ -485,13 +485,13 @@ def test_acceptance_example_of_a_repository_without_a_workspace(
 
 
 def test_path_names_the_retired_file_that_is_written(ops: Path) -> None:
-    shared = ops.parent.parent.parent / "shared" / "notes.md"
-    shared.parent.mkdir()
-    ops.rename(shared)
-    ops.symlink_to("../../shared/notes.md")
+    real_file = ops.parent.parent.parent / "real" / "notes.md"
+    real_file.parent.mkdir()
+    ops.rename(real_file)
+    ops.symlink_to("../../real/notes.md")
     assert memory("forget", "-a", "ops", "-q", "43d8").code == 0
     shown = memory("path", "-a", "ops", "--retired").out
-    assert shown == f"{shared.with_name('notes.retired.md')}\n"
+    assert shown == f"{real_file.with_name('notes.retired.md')}\n"
     assert UV in Path(shown.strip()).read_text(encoding="utf-8")
     assert memory("path", "-a", "ops").out == f"{ops}\n"
 
