@@ -143,7 +143,7 @@ class Settings:
 
 
 def load(root: Path | None, environment: Mapping[str, str], flags: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of the workspace folder `root` (None: no workspace). Raises SettingsError.
+    """The settings of the workspace folder `root` (None: no workspace). Raises SettingsError, RejectedInput for a flag.
 
     `flags`: dotted key to value; None values count as not given. What a project's file asks for in vain is said in one
     OryxMemoryWarning for that file, unless the person has decided.
@@ -200,7 +200,10 @@ def read(root: Path | None, environment: Mapping[str, str], flags: Mapping[str, 
             lay({key: _checked(key, text, None, variable)}, f"{ENVIRONMENT} {variable}")
     for key, value in (flags or {}).items():
         if value is not None:
-            lay({key: _checked(key, value, None, f"--{key.rpartition('.')[2].replace('_', '-')}")}, FLAG)
+            try:
+                lay({key: _checked(key, value, None, f"--{key.rpartition('.')[2].replace('_', '-')}")}, FLAG)
+            except SettingsError as error:  # of a command line, not of a file
+                raise RejectedInput(str(error)) from error
     if root is not None:
         inside, more = _of_oryxos(root, environment, [k for k in _ORYXOS if sources[k] == DEFAULT], values["backend"])
         lay(inside, str(application_file(root)))

@@ -438,7 +438,7 @@ NOT_UTF8 = b"\xff\xfe"
         ([b"show", b"-a", b"ops", b"^" + NOT_UTF8], 1),
         ([b"restore", b"-a", b"ops", b"--run", NOT_UTF8], 1),
         ([b"load", b"--root", NOT_UTF8], 3),
-        ([b"load", b"--backend", NOT_UTF8], 3),
+        ([b"load", b"--backend", NOT_UTF8], 2),
         ([b"load", b"--" + NOT_UTF8], 2),
         ([NOT_UTF8], 2),
         ([b"completion", NOT_UTF8], 2),

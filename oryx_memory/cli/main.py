@@ -190,7 +190,8 @@ def _usage(error: TyperException, program: str) -> int:
     if type(error).__name__ == "NoArgsIsHelpError" and ctx:
         print(ctx.get_help())
         return 2
-    return _fail(f"{error.format_message().rstrip('.')} (see {where} --help)", error.exit_code)
+    message = " ".join(error.format_message().split())  # choices come a line each
+    return _fail(f"{message.rstrip('.')} (see {where} --help)", error.exit_code)
 
 
 def _fail(message: str, code: int) -> int:
