@@ -215,8 +215,8 @@ class _Evidence:
         """The problem that a line which is gone is."""
         entry = Entry(line.text, line.scope)
         shown = f"{entry.id} {line.text}"
-        if (now := self._edited(entry)) is not None:
-            return Problem("edited-by-hand", now[0], f"{entry.id} was {line.text}")
+        if line in self._edits:
+            return Problem("edited-by-hand", self._edits[line], f"{entry.id} was {line.text}")
         moved = self._git_says(lambda: self._moved(line))
         return Problem("moved-by-git" if moved else "lost-entry", 0, shown)
 
@@ -246,13 +246,25 @@ class _Evidence:
     def journal(self) -> Journal:
         return Journal(Path(self.store.resource))
 
-    def _edited(self, gone: Entry) -> tuple[int, Entry] | None:
+    @cached_property
+    def _edits(self) -> dict[Line, int]:
+        """The lost lines that a hand has changed, and where they stand now. One that still says the same comes before
+        those that are only like it.
+        """
+        found: dict[Line, int] = {}
+        for least in (1.0, ALIKE):
+            for line in self.lost:
+                if line not in found and (number := self._edited(Entry(line.text, line.scope), least)):
+                    found[line] = number
+        return found
+
+    def _edited(self, gone: Entry, least: float) -> int:
         prose = _first_prose(gone)
         for number, entry in self._strangers.get(_time_of(gone), []):
-            if number not in self.taken and similarity(prose, _first_prose(entry)) >= ALIKE:
+            if number not in self.taken and similarity(prose, _first_prose(entry)) >= least:
                 self.taken.add(number)
-                return number, entry
-        return None
+                return number
+        return 0
 
     @cached_property
     def _place(self) -> tuple[Path, tuple[str, ...]] | None:

@@ -260,6 +260,14 @@ def test_what_a_hand_adds_to_an_entry_is_a_note_and_doubles_nothing(name: str, o
     assert memory("restore", "-a", "ops", Entry(stored.strip()).id).out == stored  # who names it means it
 
 
+def test_an_entry_with_a_line_more_is_no_excuse_for_one_like_it_that_is_gone(ops: Path) -> None:
+    one, two = _lines(ops, "release step 1 done 第一步", "release step 2 done 第二步")
+    text = ops.read_text(encoding="utf-8").replace(one, "").replace(two, f"{two}  and checked\n")
+    ops.write_text(text, encoding="utf-8")
+    assert memory("restore", "-a", "ops", "--lost").out == one
+    assert ops.read_text(encoding="utf-8").count(two) == 1
+
+
 def test_another_programs_line_of_the_same_second_is_no_excuse(ops: Path) -> None:
     before = ops.read_bytes()
     (stored,) = _lines(ops, "our own fact 我们的事实")
