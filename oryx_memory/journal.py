@@ -59,17 +59,23 @@ class Journal:
         self.path = lock_file.with_suffix(".journal")
         self.old_path = self.path.with_suffix(".journal.1")
 
-    def added(self, entries: Sequence[Entry], held: Held) -> None:
-        """These lines are acknowledged. `held` counts the texts that are in the memory, given how often each should be
-        there; it is asked where a segment is dropped.
+    def added(self, entries: Sequence[Entry], held: Held, most: Mapping[str, int] | None = None) -> None:
+        """These lines are acknowledged, after older ones were forgotten as in `forget`. `held` counts the texts that are in
+        the memory, given how often each should be there; it is asked where a segment is dropped.
+
+        What cannot be noted is no reason to fail: the lines are stored.
         """
         now = time.time_ns()
         # Each has a moment of its own: equal records count once.
         try:
+            if most:
+                self.forget(most)
             self._write([_line(Line(now + n, entry.scope, entry.text)) for n, entry in enumerate(entries)], held)
         except OSError as error:
-            reason = str(error.strerror or error).lower()
-            _warn(f"{self.path}: cannot be written ({reason}); a later loss of what was added now could not be named")
+            problem = str(error)
+            if not isinstance(error, FileProblem):
+                problem = f"{self.path}: cannot be written ({str(error.strerror or error).lower()})"
+            _warn(f"{problem}; a later loss of what was added now could not be named")
 
     def found(self, stamp: str, held: Held) -> None:
         """The file is not as we left it."""

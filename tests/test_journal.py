@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -260,6 +261,41 @@ def test_a_restored_line_that_is_overwritten_is_named_however_old_it_is(
     assert store.lost() == []
     store.path.write_bytes(before)  # and saves it
     assert _lost(store) == Counter([old.text])
+
+
+def test_a_moved_line_that_is_overwritten_comes_back_to_the_section_it_was_moved_to(store: MarkdownStore) -> None:
+    same = [store.append("同一句 the same", time=NOW) for _ in range(2)]
+    store.edit(changes.move(same[0].id, Scope.CORE))
+    assert store.lost() == []
+    assert store.path.read_text(encoding="utf-8").count(same[0].text) == 2
+    store.path.write_text(START, encoding="utf-8")
+    assert _lost(store) == Counter({same[0].text: 2})
+    store.recover()
+    assert [_count(part, same[0]) for part in (store.read().core, store.read().archival)] == [1, 1]
+
+
+def _count(entries: tuple[Entry, ...], wanted: Entry) -> int:
+    return sum(entry.text == wanted.text for entry in entries)
+
+
+@pytest.mark.parametrize("name", ["restore", "move", "append", "edit"])
+def test_a_journal_that_cannot_be_used_stops_no_change(name: str, store: MarkdownStore) -> None:
+    line = store.append("一条 a line")
+    if name == "restore":
+        store.edit(changes.forget(line.id))
+    log = Journal(Path(store.resource))
+    log.path.unlink()
+    log.path.mkdir()
+    acts: dict[str, Callable[[], object]] = {
+        "restore": lambda: store.edit(changes.restore(line.id)),
+        "move": lambda: store.edit(changes.move(line.id, Scope.CORE)),
+        "append": lambda: store.append("another"),
+        "edit": lambda: store.edit(changes.edit(line.id, "another")),
+    }
+    with pytest.warns(UserWarning, match=f"^{re.escape(str(log.path))}: .* could not be named$"):
+        acts[name]()
+    records = store.retired_path.read_text(encoding="utf-8") if store.retired_path.exists() else ""
+    assert records.count("\n") == {"restore": 2, "edit": 1}.get(name, 0)
 
 
 def test_a_recovered_line_that_is_overwritten_again_is_named(

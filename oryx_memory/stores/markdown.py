@@ -372,22 +372,23 @@ class _Rewrite:
         if change.add and not _rewrites(change):
             _append(self.lock, self.paths, change.add)
         back = [*(copy.entry for copy in change.restore), *change.recover]
-        self._renew(back)
+        back += [Entry(item.copy.entry.raw, item.to) for item in change.move]
         if new := [*change.add, *(item.new for item in change.edit), *back]:
-            self.journal.added(new, partial(_held_of, self.paths))
+            self.journal.added(new, partial(_held_of, self.paths), self._known_beside(back))
         if change.restore:
             self._write_records([Deed(entry, stored, -1) for entry, stored, _ in self.restored])
         if self.drop:
             files.replace(self.lock, self.paths.retired, partial(without, frozenset(self.drop)))
         return change
 
-    def _renew(self, back: Sequence[Entry]) -> None:
-        """Make room in the journal for fresh records of what came back, whose old ones may be dropped any time."""
+    def _known_beside(self, back: Sequence[Entry]) -> dict[str, int]:
+        """How many older records the journal may keep of each text that came back or moved: these get fresh ones, as old ones
+        may be dropped any time and name the old section.
+        """
         restored = Counter(copy.entry.text for copy in self.change.restore)
         returning = Counter(entry.text for entry in back)
         held = {text: self.copies[text] + self.still_out[text] - restored[text] for text in returning}
-        if returning:
-            self.journal.forget({text: max(0, held[text] - count) for text, count in returning.items()})
+        return {text: max(0, held[text] - count) for text, count in returning.items()}
 
     def _look_at_retired(self) -> None:
         """Notice where the retired file is not as we left it."""
