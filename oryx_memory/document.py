@@ -71,7 +71,9 @@ class Layout:
 
     def at_end(self, lines: bytes) -> bytes:
         """What to put at the end of the file so that `lines` begin on a line of their own."""
-        return (self.newline if self.size and self.last_byte not in (b"\n", b"\r") else b"") + lines
+        if self.size and self.last_byte not in (b"\n", b"\r"):
+            return self.newline + lines
+        return _apart(self.last_byte, lines) + lines
 
 
 def headless(lines: bytes) -> bool:
@@ -157,6 +159,11 @@ def is_blank(line: bytes) -> bool:
     """Whether a line has nothing but what OryxOS calls blank."""
     rest = line.lstrip(_ASCII_BLANKS)
     return not rest or (rest.startswith(_WIDE_BLANKS) and not rest.decode(errors="replace").strip(BLANKS))
+
+
+def _apart(above: bytes, below: bytes) -> bytes:
+    """What to put between bytes so that a CR and an LF do not become one line end."""
+    return b"\n" if above.endswith(b"\r") and below.startswith(b"\n") else b""
 
 
 def _is_indented(line: bytes) -> bool:
@@ -292,13 +299,18 @@ class MemoryDocument:
         return tuple(self.entry(place, scope) for place in self.located(scope))
 
     def spliced(self, splices: Iterable[Splice]) -> bytes:
-        """The bytes after all splices, which do not overlap; those at one place follow in the order given."""
+        """The bytes after all splices, which do not overlap; those at one place follow in the order given. Where
+        that brings a CR before an LF, they stay two line ends.
+        """
         parts: list[bytes] = []
         at = 0
+        last = b""  # what stands in front of the bytes that are kept
         for splice in sorted(splices, key=lambda splice: (splice.start, splice.end)):
-            parts += (self.data[at : splice.start], splice.new)
+            kept = self.data[at : splice.start]
+            parts += (_apart(last, kept), kept, splice.new)
+            last = splice.new or kept or last
             at = splice.end
-        parts.append(self.data[at:])
+        parts += (_apart(last, self.data[at : at + 1]), self.data[at:])
         return b"".join(parts)
 
     def piece(self, entry: Entry) -> bytes:
@@ -313,7 +325,10 @@ class MemoryDocument:
         if any(_is_indented(new) for new in pieces):
             # Directly below an entry it would become part of that entry.
             guard = layout.newline
-            lines = b"".join(guard * _is_indented(new) + new for new in pieces)
+            lines = b"".join(
+                (_apart(before, guard) + guard) * _is_indented(new) + new
+                for before, new in zip((b"", *pieces), pieces, strict=False)
+            )
         tail = layout.tail(scope, lines)
         if tail is not None:
             return Splice(layout.size, layout.size, tail)
@@ -322,7 +337,8 @@ class MemoryDocument:
             return Splice(before, before, scope.heading.encode() + layout.newline + lines + layout.newline)
         last = next(backwards(self.data, *body), None)
         at = last.end if last else body[0]
-        return Splice(at, at, self._on_new_line(at) + lines)
+        above, below = self.data[at - 1 : at], self.data[at : at + 1]
+        return Splice(at, at, self._on_new_line(at) + _apart(above, lines) + lines + _apart(lines, below))
 
     def restoration(self, scope: Scope, items: Sequence[tuple[Entry, bytes, int]]) -> list[Splice]:
         """Puts retired entries back: each behind the last timed entry of the section that is not newer, and behind
@@ -377,7 +393,7 @@ class MemoryDocument:
             place = blanks[position]
             new = self._on_new_line(place) + lines
             if indented_below and place == blanks[-1]:
-                new += self.layout.newline
+                new += _apart(new, self.layout.newline) + self.layout.newline
             splices.append(Splice(place, place, new))
         return splices
 

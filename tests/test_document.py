@@ -89,6 +89,33 @@ def test_entries_are_found_from_any_byte_and_backwards(data: bytes) -> None:
         assert around(data, at, *body) == next((p for p in places if p.start <= at < p.end), None)
 
 
+MIXED = "## 归档记忆\nkeep\rgone\n\n  own entry\n".encode()
+
+
+@example(MIXED, 0b10)
+@given(any_files(), st.integers(0, 2**14))
+def test_taking_out_leaves_every_other_entry(data: bytes, taken: int) -> None:
+    document = MemoryDocument(data)
+    places = [(scope, place) for scope in Scope for place in document.located(scope)]
+    splices = [Splice(*place, b"") for number, (_, place) in enumerate(places) if taken >> number & 1]
+    left = [document.entry(place, scope) for number, (scope, place) in enumerate(places) if not taken >> number & 1]
+    after = MemoryDocument(document.spliced(splices))
+    assert [entry for scope in Scope for entry in after.entries(scope)] == left
+
+
+@example("## 归档记忆\nkeep\r".encode(), Scope.ARCHIVAL)
+@example("## 核心记忆\rkeep\r\n  own entry\n".encode(), Scope.CORE)
+@given(any_files(), st.sampled_from(list(Scope)))
+def test_an_addition_of_lines_in_any_style_joins_nothing(data: bytes, scope: Scope) -> None:
+    document = MemoryDocument(data)
+    new = [b"- one\r", b"  of its own\n", b"- two\n", b"  of its own\r"]
+    after = MemoryDocument(document.spliced([document.addition(scope, new)]))
+    added = [Entry(piece.decode().rstrip("\r\n"), scope) for piece in new]
+    assert list(after.entries(scope)) == [*document.entries(scope), *added]
+    other = next(each for each in Scope if each is not scope)
+    assert after.entries(other) == document.entries(other)
+
+
 @given(rising_files(), st.data())
 def test_taking_out_and_restoring_gives_the_old_file_back(data: bytes, choose: st.DataObject) -> None:
     document = MemoryDocument(data)
