@@ -167,6 +167,17 @@ def test_of_identical_lines_forget_takes_the_newest_and_counts_stay_right(store:
         store.edit(changes.restore(same[0].id))
 
 
+def test_an_entry_of_several_lines_that_is_added_while_an_equal_one_is_retired_is_one_more(
+    store: LongTermMemoryStore,
+) -> None:
+    entry = Entry("- [2026-07-01 08:00:00] 一 one\n  二 two")
+    store.add([entry])
+    store.edit(changes.forget(entry.id))
+    store.add([entry])
+    now = store.read(retired=True)
+    assert (len(now.archival), len(now.retired)) == (1, 1)
+
+
 def test_edit_keeps_time_place_section_and_trailer(store: LongTermMemoryStore) -> None:
     entries = _filled(store)
     keyed = store.append("规则 #流程", key="rule")

@@ -125,7 +125,8 @@ class MarkdownStore(LongTermMemoryStore):
         """
         if len(entries) > 50:
             return paths.retired.exists()
-        return files.contains(paths.retired, [entry.text.encode() for entry in entries])
+        # The first lines: a record has its marker behind that.
+        return files.contains(paths.retired, [entry.text.partition("\n")[0].encode() for entry in entries])
 
     def edit(self, plan: Plan, *, dry_run: bool = False) -> Change:
         if dry_run or not self.workspace.has_agent(self.agent):
