@@ -167,6 +167,8 @@ class Memories:
         scope, limit = arguments.get("scope"), arguments.get("limit", LISTED)
         if scope is not None and (not isinstance(scope, str) or scope.lower() not in [*Scope]):
             return ToolAnswer(words["bad scope"], success=False)
+        if isinstance(limit, float) and limit.is_integer():  # 2.0 is a whole number in JSON Schema
+            limit = int(limit)
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             return ToolAnswer(words["bad limit"], success=False)
         snapshot = executor.service.read_all()

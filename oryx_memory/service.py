@@ -158,8 +158,10 @@ class MemoryService:
         Raises RejectedInput for a blank query, and NothingFound for a session that is not stored.
         """
         from oryx_memory.episodes import recall
+        from oryx_memory.matching import Keyword
         from oryx_memory.sessions import open_sessions
 
+        Keyword(query)
         agent = session.agent if session else current_agent_name()
         sessions = open_sessions(self.workspace, self.settings, self.clock, lock_timeout=self.lock_timeout)
         if agent is None or agent not in sessions.agents():

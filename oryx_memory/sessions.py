@@ -241,6 +241,11 @@ class Sessions:
             connection.text_factory = _text
             with database.transaction(connection):
                 database.refuse_newer(connection, self.path)
+                (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+                if encoding != "UTF-8":  # what stands in it is read and written as bytes
+                    raise FileProblem(
+                        self.path, f"is kept in {encoding}, and sessions are in UTF-8; nothing was written"
+                    )
                 yield connection
 
     def _require_file(self, session_id: str) -> None:

@@ -340,6 +340,9 @@ def place(tmp_path: Path, sessions: Sessions, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_service_recalls_for_its_agent_and_leaves_the_current_session_out(place: Path, sessions: Sessions) -> None:
     service = MemoryService(place, clock=lambda: NOW)
+    for blank in ("", " "):
+        with pytest.raises(RejectedInput):
+            service.recall_episodes(blank)
     assert service.recall_episodes("复核") == ()
     assert not (place / ".oryxos" / "memory-index.db").exists()
     with current_agent("ops"):

@@ -488,6 +488,8 @@ def test_the_project_of_a_hook_is_found_in_the_documented_order(tmp_path: Path) 
     done = hook("context", "--hook", "claude-code", stdin=event("SessionStart", tmp_path), cwd=Path("/"))
     assert (done.code, done.out) == (1, "")
     assert "oryx memory init" in done.err
+    done = hook("context", "--hook", "claude-code", stdin=b'{"hook_event_name":"SessionStart"}', cwd=Path("/"))
+    assert (done.code, "no .oryxos folder for /;" in done.err) == (1, True)
 
 
 def test_hooks_import_nothing_of_a_server(tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ def test_the_tools_that_are_offered_and_forgetting_only_where_it_is_allowed(tmp_
         async with client("-a", "ops", cwd=tmp_path) as plain:
             assert [tool.name for tool in (await plain.list_tools()).tools] == tools
             listed = await told(plain, "list_memories", scope="ARCHIVAL", limit=1)
+            assert await told(plain, "list_memories", scope="archival", limit=1.0) == listed
             assert re.fullmatch(r"## 归档记忆\n43d8964bd39e - \[.*\] Use uv, not pip #tooling\n（还有 1 条.*）", listed)
             assert "43d8964bd39e" in await told(plain, "list_memories")
             assert await refused(plain, "forget_memory", id="43d8964bd39e") == "未注册的工具: forget_memory"
@@ -160,6 +161,8 @@ def test_wrong_arguments_are_answered_as_errors_of_the_tool(tmp_path: Path, work
                 ("list_memories", {"scope": "CORRE"}, "scope"),
                 ("list_memories", {"limit": 0}, "limit"),
                 ("list_memories", {"limit": "all"}, "limit"),
+                ("list_memories", {"limit": 1.5}, "limit"),
+                ("list_memories", {"limit": 1e999}, "limit"),
                 ("forget_memory", {}, "缺少 id"),
                 ("forget_memory", {"id": "^nobody"}, "nobody"),
                 ("no_such_tool", {}, "未注册的工具"),

@@ -486,6 +486,18 @@ def test_columns_in_which_another_program_put_no_text_are_read_as_texts(tmp_path
         assert (done.code, done.err) == (0, ""), command
 
 
+def test_a_database_in_another_encoding_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "oryxos.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA encoding = 'UTF-16'")
+        connection.execute("CREATE TABLE other (x)")
+    before = path.read_bytes()
+    for write in (lambda: _open(path).create(OPS), lambda: _open(path).append(OPS, ASK)):
+        with pytest.raises(FileProblem, match="UTF-16"):
+            write()
+    assert path.read_bytes() == before
+
+
 # Searching
 
 

@@ -86,7 +86,8 @@ def given_event(here: Here) -> Event:
         places = (os.environ.get("CLAUDE_PROJECT_DIR"), event.folder, working_directory())
         found = given(here.given_root, os.environ) or nearest(places)
         if found is None:
-            raise NoWorkspace(f"no .oryxos folder for {places[0] or event.folder}; run `oryx memory init` there")
+            place = next(filter(None, places), "a folder that is gone")
+            raise NoWorkspace(f"no .oryxos folder for {place}; run `oryx memory init` there")
         here.workspace = found
     return event
 
