@@ -54,6 +54,7 @@ LEAVING_PATIENCE = 30.0  # seconds for calls to end once the client has closed i
 WRITING_PATIENCE = 5.0  # seconds for the client to read, once the server ends, what is written to it
 UNREAD = 1_000  # answers that wait to be read, beyond which lines that are no messages get none
 _CHUNK = 1 << 16
+_threads = anyio.CapacityLimiter(200)  # calls at once; anyio's 40 may all wait for one lock
 
 _WORDS = {
     "zh": {
@@ -556,7 +557,7 @@ def _tool(name: str, about: str, properties: Mapping[str, Any], required: Sequen
 
 async def _in_thread(call: Callable[[], T]) -> T:
     """The result of a call that blocks; one that has begun is waited for, whatever happens."""
-    return await anyio.to_thread.run_sync(call)
+    return await anyio.to_thread.run_sync(call, limiter=_threads)
 
 
 async def _answered(call: Callable[[], T]) -> T:

@@ -21,6 +21,7 @@ Language = Literal["zh", "en"]
 SAVE, RECALL = "save_memory", "recall_memory"
 ANSWER_CHARS = 8000  # code points of the entries in one answer
 KEYWORD_CHARS = 2000  # of one keyword
+RECORD_PATIENCE = 1.0  # seconds that an answer waits for its record while another program writes
 _NAME_CHARS = 128  # of a tool's name, as the column has it
 _SHOWN_CHARS = 80  # of what a model sent, in an answer
 _SCHEMA = (  # OryxOS 0.1.3's own table, as it makes it
@@ -216,7 +217,8 @@ class ToolExecutor:
                 milliseconds,
                 time.time_ns() // 1_000_000,
             )
-            path, timeout = database_path(self.service.workspace, self.service.settings), self.service.lock_timeout
+            path = database_path(self.service.workspace, self.service.settings)
+            timeout = min(self.service.lock_timeout, RECORD_PATIENCE)
             connection = database.connect(path, timeout=timeout, write=True)
             assert connection is not None
             with closing(connection), database.problems(path, timeout), database.transaction(connection):

@@ -406,13 +406,16 @@ def test_a_client_that_goes_in_the_middle_leaves_whole_entries(tmp_path: Path, w
 def test_calls_that_wait_for_a_lock_hold_up_nobody(tmp_path: Path) -> None:
     file = make_ops(tmp_path, "")
     workspace = Workspace(tmp_path / ".oryxos")
-    numbers = range(1, 61)  # more than there are threads
+    numbers = range(1, 61)  # more than anyio has threads for
+    listing = request(61, "tools/call", name="list_memories", arguments={})
     with server(tmp_path) as process:
         say(process, HELLO)
         answer(process)
         with Lock(workspace.lock_file(file), (file,)):
             say(process, b"".join(save(number, f"later {number}") for number in numbers) + request(0, "ping"))
             assert answer(process)["id"] == 0
+            say(process, listing)
+            assert answer(process)["id"] == 61
             assert contents(tmp_path, "ops") == []
         assert {answer(process)["id"] for _ in numbers} == set(numbers)
     assert Counter(contents(tmp_path, "ops")) == Counter(f"later {number}" for number in numbers)

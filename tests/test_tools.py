@@ -262,10 +262,11 @@ def test_a_record_that_cannot_be_written_is_logged_and_fails_no_call(
     assert str(workspace.database_file()) in record.getMessage()
 
 
-def test_a_database_that_another_program_holds_fails_no_call(
-    workspace: Workspace, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("lock_timeout", [0.01, 1e6])
+def test_a_database_that_another_program_holds_fails_no_call_and_holds_up_none(
+    lock_timeout: float, workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    executor = executor_on(workspace, lock_timeout=0.01)
+    executor = executor_on(workspace, lock_timeout=lock_timeout)
     executor.run("recall_memory", {"keyword": "x"})
     with closing(sqlite3.connect(workspace.database_file(), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
