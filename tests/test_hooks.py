@@ -450,6 +450,11 @@ def test_no_misspelt_hook_ends_with_2(command: str, tmp_path: Path) -> None:
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
 
 
+def test_a_text_that_is_the_name_of_a_hook_changes_no_exit_code(tmp_path: Path) -> None:
+    make_ops(tmp_path)
+    assert real([ORYX, "memory", "append", "-a", "ops", "record", "--bogus"], cwd=tmp_path).code == 2
+
+
 def test_an_open_silent_standard_input_is_not_waited_for(tmp_path: Path) -> None:
     make_ops(tmp_path)
     with subprocess.Popen([ORYX, "memory", *RECORD], cwd=tmp_path, stdin=-1, stdout=-1, stderr=-1) as process:

@@ -150,9 +150,10 @@ def _run(app: typer.Typer, program: str) -> NoReturn:
 
 def _is_hook(words: list[str]) -> bool:
     """Whether a client's hook runs us, misspelt or not: an exit code of 2 would stop the client there, and 1 is all that it
-    can be told. A person who has such a word in a text is told a 1 too.
+    can be told.
     """
-    return any(word == "record" or word.partition("=")[0] == "--hook" for word in words)
+    command = words[1:2] if words[:1] == ["memory"] else words[:1]
+    return command == ["record"] or any(word.partition("=")[0] == "--hook" for word in words)
 
 
 def _exit_code(app: typer.Typer, program: str) -> int:
