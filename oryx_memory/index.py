@@ -14,8 +14,8 @@ import stat
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
@@ -31,7 +31,7 @@ from oryx_memory.errors import FileProblem, LockTimeout, OryxMemoryWarning
 from oryx_memory.ranking import SHORTEST, TOKENIZE, is_footprint, respellings, tokens
 from oryx_memory.stores.base import LongTermMemoryStore, Tail
 
-FORMAT = f"3 {unidata_version} {version()}"  # of the tables, and of what makes the tokens; another one is made anew
+FORMAT = f"4 {unidata_version} {version()}"  # of the tables, and of what makes the tokens; another one is made anew
 COMMON = 0.4  # tokens that a larger share of the entries has are left out of a query that has others
 # BM25 takes 4 µs for an entry that has a token. In a memory of more entries than this the commonest tokens of a query are
 # left out, so that the others are in no more than this together.
@@ -42,6 +42,7 @@ HASH = (
 )  # bytes of tokens that FTS5 collects before it writes a segment; with its own 1 MB it takes a third longer
 
 
+_AMONG = "(?2 IS NULL OR {} IN (SELECT value FROM json_each(?2)))"
 _TABLES = ("meta", "memory", "entry", "word")
 _MEMORY = Path(":memory:")
 
@@ -101,9 +102,7 @@ class Source(Protocol):
         """All of it at one moment."""
 
     def recall_by_keyword(self, keyword: str) -> list[Entry]:
-        """The archival entries with a keyword in them, for a query without words. Their places are counted from 0: none
-        where places mean something else.
-        """
+        """The archival entries with a keyword in them, for a query without words that the memory has."""
 
 
 class _Known(NamedTuple):
@@ -193,15 +192,20 @@ class Index:
         self.connection.close()
         _leave(self._path)
 
+    @property
+    def stored(self) -> bool:
+        """Whether it is in a file; one in memory is made of words alone."""
+        return self._path != _MEMORY
+
     def give_up(self, error: FileProblem | LockTimeout) -> bool:
         """After an error of the index's own file: be an index in memory from now on, or a new file where the old one is
         broken, with a warning. False where the error is about another file.
         """
-        if error.path != self._path or self._path == _MEMORY:
+        if error.path != self._path or not self.stored:
             return False
         self.close()
         other = self._in_place_of_this() if _is_broken(error) else Index.in_memory()
-        if other._path == _MEMORY:
+        if not other.stored:
             _warn_of_memory(error)
         vars(self).update(vars(other))
         return True
@@ -227,7 +231,8 @@ class Index:
                 "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT)",
                 "CREATE TABLE memory (number INTEGER PRIMARY KEY, name TEXT, retired INT, entries INT DEFAULT 0, "
                 "stamp TEXT, mark TEXT, before INT DEFAULT 0, UNIQUE (name, retired))",
-                "CREATE TABLE entry (number INTEGER PRIMARY KEY, memory INT, place INT, raw TEXT, time TEXT, why TEXT)",
+                # A number is never given again: who found it a moment ago may ask what it stands for.
+                "CREATE TABLE entry (number INTEGER PRIMARY KEY AUTOINCREMENT, memory INT, place INT, raw TEXT, time TEXT, why TEXT)",
                 "CREATE INDEX entry_place ON entry (memory, place)",
                 "CREATE INDEX entry_time ON entry (memory, time, place)",
                 # How many entries have a token; the words among the tokens backwards too, to look for misspelled starts.
@@ -466,7 +471,8 @@ class Index:
             self._add(memory, new[first : first + BATCH])
 
     def _add(self, memory: int, entries: Sequence[tuple[int, Entry]]) -> None:
-        (last,) = self.connection.execute("SELECT coalesce(max(number), 0) FROM entry").fetchone()
+        given = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'entry'"
+        (last,) = self.connection.execute(given).fetchone()
         rows = [
             (number, memory, place, entry.raw, time.isoformat() if (time := entry.time) else None, _why(entry))
             for number, (place, entry) in enumerate(entries, last + 1)
@@ -506,9 +512,16 @@ class Index:
             ((memory, term, words[term], _mirrored(term)) for term in sorted(words)),
         )
 
-    def search(self, memory: int, tokens: Sequence[str], limit: int, without: range = range(0)) -> dict[int, float]:
+    def search(
+        self,
+        memory: int,
+        tokens: Sequence[str],
+        limit: int,
+        without: range = range(0),
+        among: Collection[int] | None = None,
+    ) -> dict[int, float]:
         """The entries that have any of the tokens, by place, with their BM25 scores (higher is better), best first; none
-        at the places of `without`.
+        at the places of `without`, and only those `among` some numbers, if these are given.
         """
         with self.problems():
             chosen = self._rare(memory, tokens)
@@ -519,10 +532,11 @@ class Index:
             # Of a word that more entries have, those that were indexed last.
             sql = (
                 f"SELECT place, score FROM (SELECT rowid AS row, -bm25({table}) AS score FROM {table} "
-                f"WHERE {table} MATCH ? ORDER BY rowid DESC LIMIT {POSTINGS}) "
-                "JOIN entry ON number = row WHERE place < ? OR place >= ? ORDER BY score DESC, place DESC LIMIT ?"
+                f"WHERE {table} MATCH ?1 AND {_AMONG.format('rowid')} ORDER BY rowid DESC LIMIT {POSTINGS}) "
+                "JOIN entry ON number = row WHERE place < ?3 OR place >= ?4 ORDER BY score DESC, place DESC LIMIT ?5"
             )
-            return dict(self.connection.execute(sql, (match, without.start, without.stop, limit)).fetchall())
+            values = (match, _listed(among), without.start, without.stop, limit)
+            return dict(self.connection.execute(sql, values).fetchall())
 
     def _rare(self, memory: int, tokens: Sequence[str]) -> list[str]:
         """The tokens that the memory has, without those that most entries have if there are others. One that it lacks
@@ -564,21 +578,45 @@ class Index:
         swapped = word[: half - 1] + word[half] + word[half - 1] + word[half + 1 :]
         yield from self._entries_with(memory, (swapped,))
 
-    def between(self, memory: int, start: date, end: date, limit: int, without: range = range(0)) -> list[Row]:
-        """The newest entries of the days from start to end; none at the places of `without`."""
-        days = start.isoformat(), (end + timedelta(days=1)).isoformat()
+    def between(
+        self,
+        memory: int,
+        start: date,
+        end: date,
+        limit: int,
+        without: range = range(0),
+        among: Collection[int] | None = None,
+    ) -> list[Row]:
+        """The newest entries of the days from start to end; none at the places of `without`, and only those `among` some
+        numbers, if these are given.
+        """
+        days = start.isoformat(), f"{end.isoformat()}T24"  # behind every time of the day; the last of all has no next
         return self._rows(
-            "memory = ? AND time >= ? AND time < ? AND (place < ? OR place >= ?) "
-            "ORDER BY time DESC, place DESC LIMIT ?",
-            (memory, *days, without.start, without.stop, limit),
+            f"memory = ?1 AND {_AMONG.format('number')} AND time >= ?3 AND time < ?4 AND (place < ?5 OR place >= ?6) "
+            "ORDER BY time DESC, place DESC LIMIT ?7",
+            (memory, _listed(among), *days, without.start, without.stop, limit),
         )
 
-    def places(self, numbers: Iterable[int]) -> dict[int, int]:
-        """The places of entries by their numbers."""
+    def places(self, memory: int, numbers: Iterable[int]) -> dict[int, int]:
+        """The places of entries of a memory by their numbers."""
         wanted = list(numbers)
-        sql = f"SELECT number, place FROM entry WHERE number IN ({database.marks(wanted)})"
+        sql = f"SELECT number, place FROM entry WHERE number IN ({database.marks(wanted)}) AND memory = ?"
         with self.problems():
-            return dict(self.connection.execute(sql, wanted).fetchall())
+            return dict(self.connection.execute(sql, (*wanted, memory)).fetchall())
+
+    def numbers(self, memory: int, fits: Callable[[Entry], bool]) -> list[int]:
+        """The numbers of the entries of a memory that fit; all are looked at."""
+        with self.problems():
+            rows = self.connection.execute("SELECT number, raw, why FROM entry WHERE memory = ?", (memory,))
+            return [number for number, raw, why in rows if fits(_entry(raw, why))]
+
+    def equal(self, memory: int, texts: Collection[str]) -> Iterator[Row]:
+        """The entries of a memory whose stored text is one of some."""
+        with self.problems():
+            rows = self.connection.execute("SELECT place, raw, why FROM entry WHERE memory = ?", (memory,))
+            for place, raw, why in rows if texts else ():
+                if raw in texts:
+                    yield Row(place, _entry(raw, why))
 
     def at(self, memory: int, places: Iterable[int]) -> dict[int, Entry]:
         """The entries that stand at places of a memory, as far as it has them."""
@@ -631,6 +669,11 @@ def _leave(path: Path) -> None:
         library, number = _libraries.pop(path, (sqlite3, 0))
         if number > 1:
             _libraries[path] = library, number - 1
+
+
+def _listed(numbers: Collection[int] | None) -> str | None:
+    """Numbers as JSON: they may be more than a query takes values."""
+    return None if numbers is None else str([*numbers])
 
 
 def _tokens(raw: str) -> list[str]:

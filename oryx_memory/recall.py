@@ -6,8 +6,9 @@ newness is a factor of at most 1.05. Footprints take no part: they echo question
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 from typing import NamedTuple
 
 from oryx_memory import ranking
@@ -35,8 +36,9 @@ FOLDING_RANGES = (
 )  # fmt: skip
 _FOLDING = frozenset(chr(code) for first, end in FOLDING_RANGES for code in range(first, end))
 
-# The entries of a memory that mean what a query means, by number, with scores; or none and the reason.
-Semantic = Callable[[Index, int, str], tuple[Mapping[int, float], str]]
+Fits = Callable[[Entry], bool]  # whether an entry may be among the answers
+# The entries of a memory that fit and mean what a query means, by number, with scores; or none and the reason.
+Semantic = Callable[[Index, Source, str, Fits | None], tuple[Mapping[int, float], str]]
 
 
 class Hit(NamedTuple):
@@ -65,6 +67,7 @@ class _Query(NamedTuple):
     tokens: list[str]
     spans: list[DateSpan]
     words: list[str]  # the tokens without those of the dates
+    fits: Fits | None
 
 
 class _Found(NamedTuple):
@@ -85,16 +88,17 @@ def ranked(
     retired: bool = False,
     semantic: Semantic | None = None,
     without: range = range(0),
+    fits: Fits | None = None,
 ) -> Ranking:
     """The archival entries that answer a query, best first; with `retired` those too that were retired, from either
-    section; none that is live at the places of `without`. `now` (local) is what relative dates count from. An index that
-    fails is replaced by one in memory.
+    section; none that is live at the places of `without`, and only those that fit. `now` (local) is what relative dates
+    count from. An index that fails is replaced by one in memory.
 
     Raises RejectedInput for a blank query, FileProblem, LockTimeout.
     """
     keyword = Keyword(query)
     spans = date_spans(query, now)
-    asked = _Query(query, keyword, ranking.query_tokens(query), spans, ranking.query_tokens(undated(query)))
+    asked = _Query(query, keyword, ranking.query_tokens(query), spans, ranking.query_tokens(undated(query)), fits)
     try:
         return _ranked(store, index, asked, now, limit, retired, semantic, without)
     except (FileProblem, LockTimeout) as error:
@@ -114,47 +118,62 @@ def _ranked(
     without: range,
 ) -> Ranking:
     # Before the index is held at one moment: it may ask a service, and writes down that this failed.
-    similar, reason = (
-        semantic(index, index.update(store), query.text) if semantic else ({}, "no embedder is configured")
-    )
+    similar, reason = semantic(index, store, query.text, query.fits) if semantic else ({}, "no embedder is configured")
     with index.current(store) as memory:
-        found = _search(index, memory, query, similar, without, beside=True)
+        found = _search(
+            index, memory, query, similar, without, lambda: store.recall_by_keyword(query.text), beside=True
+        )
         oldest, newest = index.ends(memory) or (now, now)
-    if not found.entries:  # nothing but signs, which are no tokens
-        _take(found, store.recall_by_keyword(query.text), query.keyword)
     if retired:
         with index.current(store, retired=True) as memory:
-            gone = _search(index, memory, query, {}, range(0), beside=False)
-        if not gone.entries:
-            _take(gone, store.read(retired=True).retired, query.keyword)
+            gone = _search(index, memory, query, {}, range(0), lambda: _retired(store, query.keyword), beside=False)
         found.entries.update((~place, entry) for place, entry in gone.entries.items())
         found.times.update((~place, time) for place, time in gone.times.items())
         for name, scores in gone.routes.items():
             found.routes[name].update((~place, score) for place, score in scores.items())
     newness = {place: ranking.newness(time, newest, oldest) for place, time in found.times.items()}
+    best = ranking.fuse(found.routes, WEIGHTS, newness)
+    fitting = (item for item in best if query.fits is None or query.fits(found.entries[item[0]]))
     hits = [
         Hit(found.entries[place], score, _shares(found.routes, place), place if place >= 0 else None)
-        for place, score in ranking.fuse(found.routes, WEIGHTS, newness)[:limit]
+        for place, score in islice(fitting, limit)
     ]
     return Ranking(hits, _skipped(query, found.routes, reason))
 
 
 def _search(
-    index: Index, memory: int, query: _Query, similar: Mapping[int, float], without: range, *, beside: bool
+    index: Index,
+    memory: int,
+    query: _Query,
+    similar: Mapping[int, float],
+    without: range,
+    held: Callable[[], Iterable[Entry]],
+    *,
+    beside: bool,
 ) -> _Found:
-    """What the routes find in a memory but at the places of `without`; `beside`: an entry shares in the lexical score of
-    those that stand next to it.
+    """What the routes find in a memory but at the places of `without`; `held` gives the entries that have the query in them,
+    where it has no word to find them by; `beside`: an entry shares in the lexical score of those that stand next to it.
     """
+    # Of all entries, and of those that fit: the best of all may not, and yet share with one beside them that does.
+    amongs = (None,) if query.fits is None else (None, index.numbers(memory, query.fits))
     days = {
         row.place: row.entry
         for span in query.spans
-        for row in index.between(memory, span.start, span.end, DATED, without)
+        for among in amongs
+        for row in index.between(memory, span.start, span.end, DATED, without, among)
     }
+
+    def searched(tokens: Sequence[str]) -> dict[int, float]:
+        found: dict[int, float] = {}
+        for among in amongs:
+            found |= index.search(memory, tokens, CANDIDATES, without, among)
+        return found
+
     # Where entries of the named time are, its words are not looked for as words: every entry has some 月 or 2026.
     words = query.words if days else query.tokens
-    lexical = index.search(memory, words, CANDIDATES, without)
-    literal = index.search(memory, query.tokens, CANDIDATES, without) if words != query.tokens else {}
-    places = index.places(similar)
+    lexical = searched(words)
+    literal = searched(query.tokens) if words != query.tokens else {}
+    places = index.places(memory, similar)
     meant = {
         at: score for number, score in similar.items() if (at := places.get(number)) is not None and at not in without
     }
@@ -162,6 +181,10 @@ def _search(
     near = (place + step for place in list(lexical)[:SURE] for step in reach)
     wanted = dict.fromkeys(place for place in (*lexical, *literal, *meant, *near) if place not in without)
     entries = index.at(memory, wanted) | days
+    if not any(query.fits is None or query.fits(entries[place]) for place in (*lexical, *literal, *days)):
+        # Nothing but signs, which are no tokens, or tokens that no entry has.
+        texts = {entry.raw for entry in held() if query.fits is None or query.fits(entry)}
+        entries |= {row.place: row.entry for row in index.equal(memory, texts) if row.place not in without}
     times = {place: entry.time for place, entry in entries.items()}
     lexical = ranking.neighbours(lexical, {place: place for place in entries}, times) if beside else lexical
     dated = {place: date_score(time, query.spans) for place in days if (time := times[place])}
@@ -180,12 +203,9 @@ def _holding(entries: Mapping[int, Entry], keyword: Keyword) -> Iterator[int]:
             yield place
 
 
-def _take(found: _Found, entries: Iterable[Entry], keyword: Keyword) -> None:
-    """Take the entries that have a keyword in them and are no footprints."""
-    held = (entry for entry in entries if keyword.matches(entry.text) and not ranking.is_footprint(entry.content))
-    found.entries.update(enumerate(held))
-    found.times.update((place, entry.time) for place, entry in found.entries.items())
-    found.routes["exact"].update(dict.fromkeys(found.entries, 1.0))
+def _retired(store: Source, keyword: Keyword) -> Iterator[Entry]:
+    """The retired entries that have a keyword in them."""
+    return (entry for entry in store.read(retired=True).retired if keyword.matches(entry.text))
 
 
 def _shares(routes: Mapping[str, Mapping[int, float]], place: int) -> dict[str, float]:

@@ -563,12 +563,19 @@ def _forget(index: Index, alive: Collection[bytes]) -> int:
 # Searching.
 
 
-def nearest(index: Index, memory: int, model: int, query: "Vector", limit: int) -> dict[int, float]:
-    """The entries of a memory whose vectors are most similar to the query's, by number, with the cosine, best first."""
+def nearest(
+    index: Index, memory: int, model: int, query: "Vector", limit: int, among: Collection[int] | None = None
+) -> dict[int, float]:
+    """The entries of a memory whose vectors are most similar to the query's, by number, with the cosine, best first; only
+    those `among` some numbers, if these are given.
+    """
     import numpy
 
     with index.problems():
         numbers, scores = _from_chunks(index, memory, model, query) or _from_cache(index, memory, model, query)
+    if among is not None:
+        chosen = numpy.isin(numbers, list(among))
+        numbers, scores = numbers[chosen], scores[chosen]
     best = numpy.argpartition(-scores, limit)[:limit] if limit < len(scores) else numpy.arange(len(scores))
     best = best[numpy.argsort(-scores[best], kind="stable")]
     return dict(zip(numbers[best].tolist(), scores[best].tolist(), strict=True))
@@ -632,23 +639,38 @@ class Semantic:
 
     def __init__(self, embedder: "Embedder | None", settings: str, clock: Clock, trouble: str = "") -> None:
         self.trouble = trouble
-        self.lacking = 0
-        self.entries = 0
+        self._covered: dict[tuple[str, str | None], Coverage] = {}
         self._embedder = embedder
         self._settings = settings
         self._clock = clock
         self._asked: dict[str, Vector] = {}
 
-    def __call__(self, index: Index, memory: int, query: str) -> tuple[Mapping[int, float], str]:
-        """The entries of a memory that mean what the query means, by number, with scores; or none and the reason."""
+    @property
+    def entries(self) -> int:
+        """How many entries the memories have that were searched."""
+        return sum(covered.entries for covered in self._covered.values())
+
+    @property
+    def lacking(self) -> int:
+        """How many of them have no vector."""
+        return sum(covered.lacking for covered in self._covered.values())
+
+    def __call__(
+        self, index: Index, store: Source, query: str, fits: Callable[[Entry], bool] | None = None
+    ) -> tuple[Mapping[int, float], str]:
+        """The entries of a memory that mean what the query means, by number, with scores; or none and the reason. Given
+        `fits`, a memory is searched as if it had no others than those that fit.
+        """
         embedder = self._embedder
         if embedder is None:
             return {}, self.trouble
-        covered = coverage(index, memory, embedder)
-        self.entries += covered.entries
-        self.lacking += covered.lacking
+        memory, whose = index.update(store), (store.resource, store.agent)
+        covered = self._covered[whose] = coverage(index, memory, embedder)
         if covered.model not in (None, embedder.model):
             return self._left_out(_other(covered.model, embedder.model))
+        if not covered.vectors and not index.stored:
+            del self._covered[whose]  # no command makes them
+            return {}, "the index in memory has no vectors"
         if not covered.vectors:
             return {}, "no entry has a vector: run `oryx memory index`"
         if guard.find(query):
@@ -665,7 +687,8 @@ class Semantic:
         if known is None or known[1] != covered.dimensions:
             _note_model(index, embedder.model, len(vector))
             return self._left_out(_other(f"{covered.dimensions} dimensions", f"a model that has {len(vector)}"))
-        return above(nearest(index, memory, known[0], vector, CANDIDATES)), ""
+        among = None if fits is None else index.numbers(memory, fits)
+        return above(nearest(index, memory, known[0], vector, CANDIDATES, among)), ""
 
     def _left_out(self, reason: str) -> tuple[Mapping[int, float], str]:
         self.trouble = self.trouble or reason

@@ -257,6 +257,30 @@ def test_filters_and_all_agents(ops: Path) -> None:
     assert memory(*words, "--until", "2026-07-23").out.startswith("ops\t")
 
 
+@pytest.mark.parametrize("query", ["9999年", "9999年12月31日", "今天"])
+def test_the_last_day_of_all_is_a_date(query: str, ops: Path) -> None:
+    assert memory("append", "-a", "ops", "-q", "the end", "--at", "9999-12-31 23:59:59").code == 0
+    assert memory(*RANKED, query, "--now", "9999-12-31").out == "- [9999-12-31 23:59:59] the end\n"
+
+
+@pytest.mark.parametrize(
+    "filters", [("--tag", "rare"), ("--since", "2026-07-25"), ("--until", "2026-07-21"), ("--tag", "rare", "--retired")]
+)
+def test_what_a_filter_asks_for_is_found_behind_any_number_of_better_answers(
+    filters: tuple[str, ...], ops: Path
+) -> None:
+    time = {"--since": "2026-07-26", "--until": "2026-07-20"}.get(filters[0], "2026-07-22")
+    rare = f"- [{time} 09:00:00] a rollout of {' '.join(f'word{n}' for n in range(300))} #rare"
+    lines = [f"- [2026-07-22 09:30:00] rollout plan number{n}" for n in range(230)]
+    others = [f"- [2026-07-22 09:30:00] something else {n}" for n in range(600)]
+    text = "\n".join((others[0], others[1], rare, *others, *lines))
+    ops.write_text(f"## 核心记忆\n\n## 归档记忆\n{text}\n", encoding="utf-8")
+    for query in ("rollout", "2026年7月" if time[-2:] == "22" else "rollout"):
+        result = memory(*RANKED, query, *filters)
+        assert (result.out.count("\n"), result.out.endswith(f"{rare}\n")) == (1, True), query
+    assert memory(*RANKED, "ollou", *filters).out.count("\n") == 1
+
+
 def test_the_mode_can_be_a_setting(ops: Path) -> None:
     (ops.parent.parent.parent / "memory.toml").write_text('[recall]\nmode = "ranked"\n', encoding="utf-8")
     assert memory("recall", "-a", "ops", "pip and 复核").out.count("\n") == 2

@@ -229,6 +229,31 @@ def test_the_chunks_and_the_cache_and_the_search_of_vec0_give_the_same_order(
         assert vectors.verify(index, memory) == []
 
 
+@pytest.mark.parametrize("query", ["⇄ ", "rowav", "qqq"])
+def test_what_holds_a_query_without_known_words_is_found_beside_what_means_it(
+    query: str, store: LongTermMemoryStore, workspace: Workspace
+) -> None:
+    embed(workspace, filled(store, "a ⇄ b qqqq", "microwave", "花生过敏的是张三"), Model())
+    found, _, _ = ask(workspace, store, query, Model())
+    assert found
+    with standard(workspace) as index:
+        semantic = vectors.Semantic(Model(), "s", lambda: NOW)
+        best = ranked(store, index, query, now=NOW, semantic=semantic).hits[0]
+    assert (query.strip() in best.entry.content, best.routes["exact"]) == (True, 1)
+
+
+@pytest.mark.parametrize("open_index", [opened, standard])
+def test_among_what_fits_the_most_similar_are_found(
+    open_index: Any, store: LongTermMemoryStore, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vectors, "CANDIDATES", 2)
+    embed(workspace, filled(store, "花生 周报 部署 #rare", *(f"peanut {n}" for n in range(5))), Model())
+    semantic = vectors.Semantic(Model(), "s", lambda: NOW)
+    with open_index(workspace) as index:
+        hits = ranked(store, index, "花生米", now=NOW, semantic=semantic, fits=lambda entry: "rare" in entry.tags).hits
+    assert [hit.entry.content for hit in hits if "semantic" in hit.routes] == ["花生 周报 部署 #rare"]
+
+
 @pytest.mark.parametrize("open_index", [opened, standard])
 def test_the_chunks_are_what_is_searched(
     open_index: Any, store: LongTermMemoryStore, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
@@ -478,6 +503,24 @@ def test_a_text_that_changes_while_the_model_is_asked_does_not_get_the_old_ones_
     assert sound(workspace, store) == []
     assert embed(workspace, store, Model()).asked == 2
     assert sound(workspace, store) == []
+
+
+def test_a_text_that_comes_while_the_model_is_asked_has_not_the_similarity_of_the_one_that_went(
+    store: LongTermMemoryStore, workspace: Workspace
+) -> None:
+    embed(workspace, filled(store, "部署", "花生"), Model())
+    semantic = vectors.Semantic(Model(), "s", lambda: NOW)
+
+    def slow(*question: Any) -> tuple[Mapping[int, float], str]:
+        found = semantic(*question)
+        store.edit(changes.edit(store.recall_by_keyword("花生")[0].id, "nothing of the kind"))
+        return found
+
+    with opened(workspace) as index:
+        hits = ranked(store, index, "peanut", now=NOW, semantic=slow).hits
+        assert [hit.entry.content for hit in hits if "semantic" in hit.routes] == ["部署"]
+        memory = index.update(store)
+        assert index.places(memory + 1, range(9)) == {}
 
 
 def test_an_agent_that_is_deleted_while_it_is_indexed_leaves_nothing(open_store: Opener, workspace: Workspace) -> None:

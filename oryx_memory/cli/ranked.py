@@ -30,7 +30,7 @@ class Skipped(NamedTuple):
 def search(
     here: Here,
     query: str,
-    fits: Callable[[Entry], bool],
+    fits: Callable[[Entry], bool] | None,
     *,
     all_agents: bool,
     retired: bool,
@@ -39,7 +39,7 @@ def search(
     now: datetime | None,
 ) -> tuple[list[Answer], list[Skipped]]:
     """The answers of one agent or of all, best first, and the routes that gave none. `fits` says which entries may be
-    among them.
+    among them; None: all.
     """
     stores = [here.store(agent) for agent in here.names(all_agents)]
     if all(store.recall_capability is RecallCapability.DELEGATED for store in stores):
@@ -50,8 +50,10 @@ def search(
     semantic = semantic_route(here)
     with open_or_in_memory(here.workspace.index_file, here.lock_timeout) as index:
         for store in stores:
-            hits, without = ranked(store, index, query, now=moment, limit=None, retired=retired, semantic=semantic)
-            found += ((store.agent, hit) for hit in hits if hit.score >= min_score and fits(hit.entry))
+            hits, without = ranked(
+                store, index, query, now=moment, limit=None, retired=retired, semantic=semantic, fits=fits
+            )
+            found += ((store.agent, hit) for hit in hits if hit.score >= min_score)
             skipped += (Skipped(store.agent, route, reason) for route, reason in without.items())
     if semantic:
         tell_of_vectors(here, semantic, all_agents=all_agents)
@@ -62,7 +64,7 @@ def search(
 def _delegated(
     stores: Sequence[LongTermMemoryStore],
     query: str,
-    fits: Callable[[Entry], bool],
+    fits: Callable[[Entry], bool] | None,
     *,
     retired: bool,
     min_score: float,
@@ -73,7 +75,11 @@ def _delegated(
     found: list[Answer] = []
     for store in stores:
         hits = store.scored(query, limit=CANDIDATES, least=min_score)
-        found += ((store.agent, Hit(hit.entry, hit.score, {"server": hit.score})) for hit in hits if fits(hit.entry))
+        found += (
+            (store.agent, Hit(hit.entry, hit.score, {"server": hit.score}))
+            for hit in hits
+            if not fits or fits(hit.entry)
+        )
     return sorted(found, key=lambda answer: -answer[1].score)
 
 
