@@ -23,6 +23,7 @@ from oryx_memory.errors import FileProblem, LockTimeout
 if TYPE_CHECKING:
     from sqlite_utils import Migrations
 
+_PAGE = 4096  # bytes
 MIGRATION_SET = "oryx_memory"
 MIGRATIONS = ("entries", "agent_name", "details")  # named and append-only; what each does is in `_migrations`
 _TABLES = {  # the row id of each, without which a row is lost sight of, and the other columns
@@ -206,13 +207,23 @@ def _errors() -> tuple[type[Exception], ...]:
     return (sqlite3.Error, other.Error) if other else (sqlite3.Error,)
 
 
+def _is_full(path: Path) -> bool:
+    """Whether the disk of a file has no page left."""
+    try:
+        status = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return status.f_bavail * status.f_frsize < _PAGE
+
+
 @contextlib.contextmanager
 def problems(path: Path, timeout: float) -> Iterator[None]:
     """Tell SQLite's errors as one line with the file. Raises FileProblem, or LockTimeout for a file that is locked."""
     try:
         yield
     except _errors() as error:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        extended = getattr(error, "sqlite_errorcode", 0)
+        code = extended & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise LockTimeout(path, timeout) from error
         messages = {
@@ -222,6 +233,8 @@ def problems(path: Path, timeout: float) -> Iterator[None]:
             sqlite3.SQLITE_FULL: "no space left on the disk; nothing was added",
             sqlite3.SQLITE_CANTOPEN: "cannot be opened; look at its owner, its mode and its folder's",
         }
+        if extended == sqlite3.SQLITE_IOERR_SHMSIZE or (code == sqlite3.SQLITE_IOERR and _is_full(path)):
+            code = sqlite3.SQLITE_FULL  # which SQLite says itself only of some files
         raise FileProblem(path, messages.get(code, str(error))) from error
     except FileNotFoundError as error:
         raise FileProblem(path, "its folder is not there") from error

@@ -19,6 +19,7 @@ from strategies import any_files, entry_lines, newlines, other_lines, sentences
 
 from oryx_memory import Entry, FileProblem, LongTermMemoryStore, Scope, Workspace, changes, settings, stores
 from oryx_memory import index as module
+from oryx_memory.database import problems
 from oryx_memory.index import FORMAT, Index
 from oryx_memory.recall import Ranking, ranked
 from oryx_memory.workspace import initialise, named
@@ -398,6 +399,13 @@ def test_a_full_disk_stops_the_index_and_not_the_answer(ops: Path) -> None:
     assert (result.code, result.out.split("] ")[1][:13], result.err.count("\n")) == (0, "记录 number 123", 1)
     assert "without the stored index" in result.err
     assert memory(*RANKED, "number 123", "-n", "1") == Result(0, result.out, "")
+
+
+def test_a_full_disk_is_named_where_sqlite_says_more_than_i_o_error(tmp_path: Path) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorcode = sqlite3.SQLITE_IOERR_SHMSIZE
+    with pytest.raises(FileProblem, match="no space left"), problems(tmp_path / "index.db", 1):
+        raise error
 
 
 def test_several_processes_build_it_at_once_while_others_append(ops: Path) -> None:

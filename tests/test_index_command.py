@@ -63,6 +63,25 @@ def test_recall_counts_what_lacks_a_vector_and_names_the_command(ops: Path, serv
     assert memory(*words).err == "1 of 3 entries have no vector; oryx memory index --all-agents makes them\n"
 
 
+def test_no_vectors_are_missed_where_the_index_is_in_memory(ops: Path, hashing: None) -> None:
+    index_file(ops).mkdir()
+    result = memory(*RECALL, "复核")
+    assert (result.code, result.err.count("\n"), "have no vector" in result.err) == (0, 1, False)
+
+
+def test_an_index_that_is_made_anew_in_a_search_counts_its_entries_once(ops: Path, hashing: None) -> None:
+    assert memory("index", "-a", "ops").code == 0
+    with sqlite3.connect(index_file(ops)) as database:
+        (page,) = database.execute("SELECT rootpage FROM sqlite_master WHERE name = 'terms_1_data'").fetchone()
+        (size,) = database.execute("PRAGMA page_size").fetchone()
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    database.close()
+    with index_file(ops).open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    assert "2 of 2 entries have no vector" in memory(*RECALL, "复核").err
+
+
 def test_an_error_that_does_not_heal_stops_a_loop_of_commands_until_index_or_the_settings(
     ops: Path, server: EmbeddingServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -241,6 +241,22 @@ def test_nothing_found_is_exit_code_1(ops: Path) -> None:
     assert result == Result(1, "", "oryx: nothing in ops answers 'kubernetes'\n")
 
 
+@pytest.mark.parametrize("mode", ["ranked", "keyword"])
+def test_a_long_query_is_not_repeated_whole(mode: str, ops: Path) -> None:
+    result = memory("recall", "-a", "ops", "--mode", mode, "kubernetes " * 10_000)
+    assert (result.code, len(result.err) < 150, "…" in result.err) == (1, True, True)
+
+
+@pytest.mark.parametrize("option", [("--explain",), ("--min-score", "0"), ("--now", "2026-07-23")])
+def test_what_only_ranked_recall_knows_is_refused_without_it(option: tuple[str, ...], ops: Path) -> None:
+    result = memory("recall", "-a", "ops", "复核", *option)
+    assert result == Result(2, "", f"oryx: {option[0]}: only with --mode ranked\n")
+    assert memory(*RANKED, "复核", *option).code == 0
+    (ops.parent.parent.parent / "memory.toml").write_text('[recall]\nmode = "ranked"\n', encoding="utf-8")
+    assert memory("recall", "-a", "ops", "复核", *option).code == 0
+    assert memory("recall", "-a", "ops", "复核", "--min-score", "nan").code == 2
+
+
 def test_relative_dates_count_from_now(ops: Path) -> None:
     words = (*RANKED, "昨天", "--explain", "--now")
     assert memory(*words, "2026-07-23").out.count("dates=1.00") == 2

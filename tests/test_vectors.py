@@ -231,11 +231,11 @@ def test_the_chunks_and_the_cache_and_the_search_of_vec0_give_the_same_order(
 
 @pytest.mark.parametrize("query", ["⇄ ", "rowav", "qqq"])
 def test_what_holds_a_query_without_known_words_is_found_beside_what_means_it(
-    query: str, store: LongTermMemoryStore, workspace: Workspace
+    query: str, store: LongTermMemoryStore, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    embed(workspace, filled(store, "a ⇄ b qqqq", "microwave", "花生过敏的是张三"), Model())
-    found, _, _ = ask(workspace, store, query, Model())
-    assert found
+    monkeypatch.setattr(vectors, "CANDIDATES", 1)
+    embed(workspace, filled(store, "部署 ⇄ b qqqq", "部署 microwave", "this and that"), Model())
+    assert ask(workspace, store, query, Model())[0] == ["this and that"]
     with standard(workspace) as index:
         semantic = vectors.Semantic(Model(), "s", lambda: NOW)
         best = ranked(store, index, query, now=NOW, semantic=semantic).hits[0]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import StrEnum
+from math import isnan
 from typing import Annotated
 
 import typer
@@ -15,6 +16,9 @@ from oryx_memory.errors import NothingFound, RejectedInput
 from oryx_memory.matching import Keyword
 
 app = typer.Typer(rich_markup_mode=None)
+
+
+_SHOWN = 60  # characters of a query that an error repeats
 
 
 class Mode(StrEnum):
@@ -102,14 +106,25 @@ def recall(
     mode: Annotated[
         Mode | None, typer.Option(help="How to search; by default [recall] mode, keyword.", show_default=False)
     ] = None,
-    limit: Limit = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            "-n",
+            min=1,
+            help="The newest N, in order; ranked: the best N, by default 10.",
+            show_default=False,
+        ),
+    ] = None,
     since: Since = None,
     until: Until = None,
     tag: Tags = None,
     retired: Annotated[
         bool, typer.Option("--retired", help="Retired entries too; lines are led by live or retired and a tab.")
     ] = False,
-    count: Annotated[bool, typer.Option("--count", help="Print the number of entries only.")] = False,
+    count: Annotated[
+        bool, typer.Option("--count", help="Print the number of entries only; ranked: at most --limit.")
+    ] = False,
     all_agents: Annotated[
         bool, typer.Option("--all-agents", help="Search every agent; lines are led by the agent and a tab.")
     ] = False,
@@ -117,7 +132,9 @@ def recall(
         bool,
         typer.Option("--explain", help="Ranked: lead lines with score and routes, and tell why a route took no part."),
     ] = False,
-    min_score: Annotated[float, typer.Option(min=0, help="Ranked: only from this score on.")] = 0.0,
+    min_score: Annotated[
+        float | None, typer.Option(min=0, help="Ranked: only from this score on.", show_default=False)
+    ] = None,
     now: Annotated[
         str | None, typer.Option(help="Ranked: what relative dates count from; by default now.", show_default=False)
     ] = None,
@@ -133,9 +150,14 @@ def recall(
     keyword = one_text(query, "query")
     if keyword is None:
         raise RejectedInput("nothing to look for: give a QUERY")
+    if min_score is not None and isnan(min_score):
+        raise RejectedInput("--min-score: nan is no score")
     if (mode or here.settings["recall.mode"]) == Mode.RANKED:
-        _ranked(here, keyword, tag, since, until, limit, count, all_agents, retired, explain, min_score, now)
+        _ranked(here, keyword, tag, since, until, limit, count, all_agents, retired, explain, min_score or 0.0, now)
         return
+    ranked_only = {"--explain": explain, "--min-score": min_score is not None, "--now": now is not None}
+    if given := [option for option, is_given in ranked_only.items() if is_given]:
+        raise RejectedInput(f"{', '.join(given)}: only with --mode ranked")
     start, end = here.since(since), here.since(until)
     found: list[tuple[str | None, list[Entry]]] = []
     for agent in here.names(all_agents):
@@ -198,7 +220,7 @@ def _ranked(
         if explain:
             ranked.tell_skipped(here, skipped, all_agents=all_agents)
     if not found:
-        raise NothingFound(f"nothing in {'any agent' if all_agents else title(here.agent)} answers {query!r}")
+        raise NothingFound(f"nothing in {'any agent' if all_agents else title(here.agent)} answers {_cut(query)!r}")
 
 
 @memory_command(app, "list")
@@ -305,9 +327,9 @@ def _led(here: Here, found: list[tuple[str | None, list[Entry]]], *, all_agents:
 
 def _nothing(here: Here, keyword: str, *, all_agents: bool, filtered: bool) -> str:
     if all_agents:
-        return f"no archival entry of any agent contains {keyword!r}{' within these limits' if filtered else ''}"
+        return f"no archival entry of any agent contains {_cut(keyword)!r}{' within these limits' if filtered else ''}"
     store = here.store()
-    message = f"no archival entry of {title(store.agent)} contains {keyword!r}"
+    message = f"no archival entry of {title(store.agent)} contains {_cut(keyword)!r}"
     if filtered:
         message += " within these limits"
     wanted = Keyword(keyword)
@@ -320,6 +342,10 @@ def _nothing(here: Here, keyword: str, *, all_agents: bool, filtered: bool) -> s
             f"; {entries_text(in_core, 'core')} {does}: {hints.command(here, store.agent, 'list', '--scope', 'core')}"
         )
     return message
+
+
+def _cut(query: str) -> str:
+    return query if len(query) <= _SHOWN else f"{query[:_SHOWN]}…"
 
 
 def _show_retired(here: Here, entries: list[Entry]) -> None:
