@@ -600,7 +600,8 @@ class Index:
     def places(self, memory: int, numbers: Iterable[int]) -> dict[int, int]:
         """The places of entries of a memory by their numbers."""
         wanted = list(numbers)
-        sql = f"SELECT number, place FROM entry WHERE number IN ({database.marks(wanted)}) AND memory = ?"
+        # By number: of `memory`, without the plus, SQLite would read all entries.
+        sql = f"SELECT number, place FROM entry WHERE number IN ({database.marks(wanted)}) AND +memory = ?"
         with self.problems():
             return dict(self.connection.execute(sql, (*wanted, memory)).fetchall())
 
