@@ -181,9 +181,8 @@ def _search(
     near = (place + step for place in list(lexical)[:SURE] for step in reach)
     wanted = dict.fromkeys(place for place in (*lexical, *literal, *meant, *near) if place not in without)
     entries = index.at(memory, wanted) | days
-    worded = (*lexical, *literal, *days, *(meant if query.tokens else ()))
-    if not any(query.fits is None or query.fits(entries[place]) for place in worded):
-        # Nothing but signs, which are no tokens, or tokens that no entry has. All entries are looked through for it.
+    if not any(query.fits is None or query.fits(entries[place]) for place in (*lexical, *literal, *days)):
+        # Nothing but signs, which are no tokens, or tokens that no entry has: all entries are looked through.
         texts = {entry.raw for entry in held() if query.fits is None or query.fits(entry)}
         entries |= {row.place: row.entry for row in index.equal(memory, texts) if row.place not in without}
     times = {place: entry.time for place, entry in entries.items()}

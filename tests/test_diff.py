@@ -414,7 +414,8 @@ def test_every_text_comes_out_of_markdown_inside_a_code_span(old: str, new: str,
     spans, rest = spans_and_rest(difference.markdown([("a_b_c", [delta, Delta(Kind.ADDED, Entry("- last"))])]))
     texts = [old, new] if kind is Kind.EDITED else [new]
     shown = [difference.visible(Entry(text).text).replace("\n", " ⏎ ") for text in texts]
-    reasons = [difference.visible(" ".join(f"{reason}; run r-1".split()))] if kind is Kind.RETIRED else []
+    said = f"{why.reason}; run r-1" if why else ""
+    reasons = [difference.visible(" ".join(said.split()))] if kind is Kind.RETIRED else []
     assert spans == ["a_b_c", *reasons, *shown, "- last"]
     assert set(re.findall(r"\w+", rest)) <= {
         *map(str, Kind), "1", "2", "core", "archival", "from", "to", "in", "without", "a", "record", "what", "was",
