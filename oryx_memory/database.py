@@ -196,6 +196,16 @@ def columns(connection: sqlite3.Connection, table: str) -> set[str]:
     return {name for (name,) in connection.execute("SELECT name FROM pragma_table_info(?)", (table,))}
 
 
+def text(data: bytes) -> str:
+    """Text as other programs may have left it: with U+FFFD for what is no UTF-8."""
+    return data.decode(errors="replace")
+
+
+def text_of(value: object) -> str:
+    """What stands in a column of texts, where another program may have put anything."""
+    return text(value) if isinstance(value, bytes) else str(value)
+
+
 def marks(values: Collection[object]) -> str:
     """As many question marks as there are values, for `IN (…)`."""
     return ", ".join("?" * len(values))

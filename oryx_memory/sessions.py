@@ -229,7 +229,7 @@ class Sessions:
             yield None
             return
         with closing(connection), database.problems(self.path, self.timeout):
-            connection.text_factory = _text
+            connection.text_factory = database.text
             yield connection
 
     @contextmanager
@@ -238,7 +238,7 @@ class Sessions:
         connection = database.connect(self.path, timeout=self.timeout, write=True)
         assert connection is not None
         with closing(connection), database.problems(self.path, self.timeout):
-            connection.text_factory = _text
+            connection.text_factory = database.text
             with database.transaction(connection):
                 database.refuse_newer(connection, self.path)
                 (encoding,) = connection.execute("PRAGMA encoding").fetchone()
@@ -345,11 +345,5 @@ def _lines(message: Message) -> Iterator[str]:
 
 
 def _word(value: object) -> str:
-    """What stands in a column of texts, where another program may have put anything; empty for NULL."""
-    if value is None:
-        return ""
-    return _text(value) if isinstance(value, bytes) else str(value)
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace")
+    """As `database.text_of`; empty for NULL."""
+    return "" if value is None else database.text_of(value)

@@ -227,7 +227,7 @@ def embed(
         linked = _link(index, model, numbers, made, strange.union(asked.refused))
         for _, _, entry in _entries(index, [number for number, vector in linked.items() if vector is None]):
             reason = "refused" if _digest(entry.content) in asked.refused else "unknown"
-            excluded[reason] = excluded.get(reason, 0) + 1
+            excluded[reason] += 1
             refused += [entry.id] if reason == "refused" else ()
         done += len(numbers)
     if refused:
@@ -237,7 +237,7 @@ def embed(
         index.connection.execute("DELETE FROM embedded WHERE memory = ? AND model <> ?", (memory, model))
     _file(index, model, dimensions)
     covered = coverage(index, memory, embedder)
-    return Report(covered.entries, covered.vectors, asked.number, excluded)
+    return Report(covered.entries, covered.vectors, asked.number, dict(excluded))
 
 
 class _Asked:
@@ -282,7 +282,7 @@ def _model(index: Index, embedder: "Embedder") -> tuple[int, int]:
     return _note_model(index, embedder.model, dimensions), dimensions
 
 
-def _lacking(index: Index, memory: int, model: int, exclude_tags: Collection[str]) -> tuple[list[int], dict[str, int]]:
+def _lacking(index: Index, memory: int, model: int, exclude_tags: Collection[str]) -> tuple[list[int], Counter[str]]:
     """The entries that need a vector of the model, newest first, and how many shall have none, by reason; these are
     noted, and what they had is taken away.
     """
@@ -309,7 +309,7 @@ def _lacking(index: Index, memory: int, model: int, exclude_tags: Collection[str
                 "INSERT INTO embedded SELECT memory, ?2, number, NULL FROM entry WHERE memory = ?1 AND number = ?3",
                 rows,
             )
-    return lacking, dict(reasons)
+    return lacking, reasons
 
 
 def _exclusion(entry: Entry, tags: frozenset[str]) -> str | None:
@@ -425,7 +425,7 @@ def _fill(index: Index, model: int, dimensions: int) -> None:
 
 def _unfile(index: Index, model: int) -> bool:
     """Take what is stale out of a vec0 table; whether all of it was there."""
-    stale = index.connection.execute("SELECT entry FROM stale WHERE model = ?", (model,)).fetchall()
+    stale = [(number,) for number in _stale(index, model)]
     gone = index.connection.executemany(f"DELETE FROM vectors_{model} WHERE rowid = ?", stale).rowcount if stale else 0
     index.connection.execute("DELETE FROM stale WHERE model = ?", (model,))
     return gone == len(stale)

@@ -41,7 +41,7 @@ def records_of_change(deeds: Sequence[Deed], copies: Mapping[str, int], now: dat
     live = Counter(copies)
     made: list[bytes] = []
     for entry, stored, out, reason, gap in reversed(deeds):
-        why = Retirement(now.replace(microsecond=0), reason, run)
+        why = Retirement(now, reason, run)
         made.append(record(stored, entry.scope, why, out=out, live=live[entry.text], gap=gap))
         live[entry.text] += 1 if out > 0 else -1
     return made[::-1]
@@ -54,7 +54,7 @@ def append_records(lock: files.Lock, path: Path, records: Sequence[bytes]) -> No
 
 def unsaid(now: datetime, runs: Container[str] = ()) -> Retirement:
     """The time and a run of records that need no reason."""
-    return Retirement(now.replace(microsecond=0), "", new_run(now, runs))
+    return Retirement(now, "", new_run(now, runs))
 
 
 def records_of(item: "Lacking", again: Retirement) -> Iterator[bytes]:

@@ -207,7 +207,7 @@ class SqliteStore(LongTermMemoryStore):
         """The line of a row, the formed and the exact one where it has both. `prefixes` remembers each minute's start."""
         simple = raw is None and type(created_at) is int and created_at > _WHOLE_MINUTES and content[:1] > b" "
         if not simple or content[0] in b"\xe1\xe2\xe3" or b"\n" in content or b"\r" in content:
-            formed = self._formed(_text(content).strip(BLANKS), created_at)
+            formed = self._formed(database.text(content).strip(BLANKS), created_at)
             return (f"{raw}\n{formed}" if raw else formed).encode()
         minute, milliseconds = divmod(created_at, 60_000)
         if minute not in prefixes:
@@ -242,7 +242,7 @@ class SqliteStore(LongTermMemoryStore):
             yield None
             return
         with closing(connection), database.problems(self.path, self.lock_timeout):
-            connection.text_factory = _text
+            connection.text_factory = database.text
             connection.execute("BEGIN")  # one moment for all that is read
             database.refuse_newer(connection, self.path)
             yield connection
@@ -252,7 +252,7 @@ class SqliteStore(LongTermMemoryStore):
         connection = database.connect(self.path, timeout=self.lock_timeout, write=True)
         assert connection is not None
         with closing(connection), database.problems(self.path, self.lock_timeout):
-            connection.text_factory = _text
+            connection.text_factory = database.text
             yield connection
 
     def _where(self, connection: sqlite3.Connection) -> tuple[str, tuple[str, ...]] | None:
@@ -286,7 +286,7 @@ class SqliteStore(LongTermMemoryStore):
             (*where[1], scope, start, *ids),
         ):
             made = _Row(*row)
-            yield made if isinstance(made.content, str) else made._replace(content=_text_of(made.content))
+            yield made if isinstance(made.content, str) else made._replace(content=database.text_of(made.content))
 
     def stats(self) -> Stats:
         """Figures of the whole memory; `empty` counts the rows of both sections with nothing in them."""
@@ -333,7 +333,7 @@ class SqliteStore(LongTermMemoryStore):
         def row(copy: Copy) -> int:
             return ids[_RETIRED if copy.entry.retired else copy.entry.scope.name][copy.at]
 
-        now = self.clock().replace(microsecond=0)
+        now = self.clock()
         for item in change.retire:
             self._set_retired(
                 connection, row(item.copy), item.copy.entry.scope, Retirement(now, item.reason, change.run)
@@ -468,7 +468,7 @@ def agents(path: Path, timeout: float = 10.0) -> list[str | None]:
         ).fetchall()
     found: list[str | None] = []
     for data, kind in rows:
-        name = _text(data or b"")
+        name = database.text(data or b"")
         if kind != "text" or not name or name.encode() != data:
             shown = name if kind == "text" else data
             message = f"{path}: rows of {shown!r} were left out: that is no agent's name"
@@ -499,11 +499,3 @@ def _entry(raw: str, row: _Row) -> Entry:
         time = _EPOCH
     scope = Scope.CORE if row.retired_from == "CORE" else Scope.ARCHIVAL
     return Entry(raw, scope, Retirement(time, row.reason or "", row.run or ""))
-
-
-def _text_of(value: Any) -> str:
-    return _text(value) if isinstance(value, bytes) else str(value)
-
-
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace")
